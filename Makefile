@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 export PREFIX DESTDIR JOBS
 
-.PHONY: all help deps run check check-all check-long check-verbs fuzz coverage mutants format metrics install uninstall clean
+.PHONY: all help deps run check check-all check-long check-verbs check-gpu fuzz coverage mutants format metrics install uninstall clean
 .NOTPARALLEL:
 
 all: ## build everything into build/; the command is build/pinion
@@ -31,6 +31,9 @@ check-long: ## check-all, the long tests and some fuzzing; hours
 
 check-verbs: ## the verbs device on this machine's adapters, or in a guest
 	@tools/check verbs
+
+check-gpu: ## the CUDA device and unmodified programs on this machine's GPU
+	@tools/check gpu
 
 fuzz: ## look for new inputs that break parsers; SECONDS=60 for each
 	@tools/job fuzz $(SECONDS)

@@ -25,8 +25,10 @@
 #include "tools/pinion/report.h"
 
 extern const struct pn_command pn_bench_cache;
+extern const struct pn_command pn_bench_cuda;
 extern const struct pn_command pn_bench_fabric;
 extern const struct pn_command pn_bench_frrwp;
+extern const struct pn_command pn_bench_gpu;
 extern const struct pn_command pn_bench_heap;
 extern const struct pn_command pn_bench_helper;
 extern const struct pn_command pn_bench_message;

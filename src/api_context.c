@@ -67,6 +67,7 @@ int pn_context_open_caches(struct pinion_context *context)
 		.batch_bytes = config->cache_batch_bytes,
 		.batch_age_ns = config->cache_batch_age,
 		.no_merge = !config->cache_merge,
+		.keep_by_address = config->cuda_keep,
 		.stats_owner = pn_context_stats_owner(context),
 	};
 	struct pn_budget_attr budget = {
@@ -93,10 +94,54 @@ int pn_context_open_caches(struct pinion_context *context)
 
 /* --- fork() --------------------------------------------------------------- */
 
+/* Contexts whose device finds registrations by address. */
+static struct pn_mutex by_address_lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct pn_list by_address PN_GUARDED_BY(&by_address_lock) = {
+	&by_address, &by_address
+};
+
+/* The kernel copies every pinned page for the child at once. What is not in use
+ * is given up, and comes back with its next use. */
+static void before_fork(void)
+{
+	struct pn_list *pos;
+
+	pn_lock(&by_address_lock);
+	pn_list_for_each (pos, &by_address)
+		pn_cache_flush(
+			pn_container_of(pos, struct pinion_context, by_address)
+				->cache);
+	pn_unlock(&by_address_lock);
+}
+
 /* Counters of a child must not be the parent's. */
+static void in_child(void) PN_NO_THREAD_SAFETY
+{
+	pn_mutex_init(&by_address_lock);
+	pn_list_init(&by_address);
+	pn_stats_in_child();
+}
+
 static void watch_fork(void)
 {
-	pn_process_atfork(NULL, NULL, pn_stats_in_child);
+	pn_process_atfork(before_fork, NULL, in_child);
+}
+
+static void list_by_address(struct pinion_context *context)
+{
+	pn_list_init(&context->by_address);
+	if (!(context->device->caps & PN_CAP_BY_ADDRESS))
+		return;
+	pn_lock(&by_address_lock);
+	pn_list_append(&by_address, &context->by_address);
+	pn_unlock(&by_address_lock);
+}
+
+static void unlist_by_address(struct pinion_context *context)
+{
+	pn_lock(&by_address_lock);
+	pn_list_remove(&context->by_address);
+	pn_unlock(&by_address_lock);
 }
 
 /* Without the fork handlers, locks of the parent's other threads may be held
@@ -163,13 +208,14 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 		pn_limits_explain(ret, "open a cache");
 	if (ret)
 		goto close_devices;
-	/* Over a registrar, pins feed the helper. Otherwise messages do, and it
-	 * is opened with the first endpoint. */
-	if (attr.registrar)
+	/* Where there are no messages, pins feed the helper. Otherwise messages
+	 * do, and it is opened with the first endpoint. */
+	if (!pn_device_has_messages(context->device))
 		ret = pn_context_open_helper(context);
 	if (ret)
 		goto close_caches;
 	pn_context_init(context);
+	list_by_address(context);
 	*out = context;
 	return 0;
 
@@ -188,8 +234,10 @@ void pinion_close(struct pinion_context *context)
 	if (!context || pn_process_is_unusable())
 		return;
 	if (!pn_context_foreign(context)) {
+		unlist_by_address(context);
 		pn_context_close_endpoints(context);
-		pn_context_close_helper(context); /* of a registrar */
+		pn_context_close_copier(context);
+		pn_context_close_helper(context); /* without messages */
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
 		pn_context_close_caches(context);

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "context.h"
-#include "device/registrar/registrar.h"
 #include "helper/cores.h"
 #include "helper/frames.h"
 
@@ -83,9 +82,13 @@ int pn_context_open_helper(struct pinion_context *context)
 			"(LD_PRELOAD)");
 	if (!pn_cache_keeps(context->cache))
 		pn_warn("the helper holds back: nothing stays registered "
-			"between uses (the monitor's mode is bypass)");
+			"between uses (%s)",
+			context->device->caps & PN_CAP_BY_ADDRESS &&
+					!config->cuda_keep
+				? "cuda_keep is no"
+				: "the monitor's mode is bypass");
 	ret = join_registry(context->helper, policy);
-	if (!ret && pn_device_is_registrar(context->device))
+	if (!ret && !pn_device_has_messages(context->device))
 		ret = pn_helper_pins_open(context->helper, context->cache,
 					  &context->helper_pins);
 	if (!ret)

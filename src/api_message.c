@@ -241,9 +241,10 @@ int pinion_endpoint_open(struct pinion_context *context,
 	if (!pn_context_usable(context) || !out ||
 	    attr.flags & ~(uint64_t)PINION_ENDPOINT_SINGLE_THREADED)
 		return -EINVAL;
-	if (pn_device_is_registrar(context->device)) {
-		pn_error("pinion_endpoint_open: messages need a device, and "
-			 "this context was opened with a registrar");
+	if (!pn_device_has_messages(context->device)) {
+		pn_error("pinion_endpoint_open: this context was opened with a "
+			 "%s, which has no messages: they need an adapter",
+			 context->device->ops->kind);
 		return -EOPNOTSUPP;
 	}
 	if (!power_of_two(context->config.segment)) {

@@ -17,6 +17,7 @@
 #ifndef PN_CONTEXT_H
 #define PN_CONTEXT_H
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/list.h"
@@ -28,6 +29,8 @@
 #include "helper/helper.h"
 #include "helper/pin_listener.h"
 #include "message/message.h"
+
+struct pn_copier;
 
 struct pinion_context {
 	struct pn_config config;
@@ -48,16 +51,19 @@ struct pinion_context {
 	bool devices_taken;	  /* entered: an endpoint uses `devices` */
 	unsigned nendpoints;	  /* entered */
 	/* The helper, or NULL. It lives from the first endpoint to the last
-	 * (entered); over a registrar it lives as long as the context, and
-	 * pins feed it. */
+	 * (entered); where there are no messages it lives as long as the
+	 * context, and pins feed it. */
 	struct pn_helper *helper;
 	struct pn_helper_pins *helper_pins;
 	uint32_t process;	      /* that opened it (base/process.h) */
 	bool exported;		      /* in the statistics segment */
 	struct pn_mutex lock;	      /* protects the lists */
+	struct pn_list by_address;    /* of contexts on GPUs */
 	struct pn_list registrations; /* of pinion_device_register() */
 	struct pn_list heaps;
 	void *transport; /* of api_transport.c: freed with the context */
+	/* Of api_cuda.c, on a GPU; NULL: nothing was copied yet. */
+	struct pn_copier *_Atomic copier;
 };
 
 /* The owner of its parts' counters in the statistics segment; NULL: none. */
@@ -110,6 +116,9 @@ void pn_context_close_caches(struct pinion_context *context);
  * be open; no endpoint may be. */
 int pn_context_open_helper(struct pinion_context *context);
 void pn_context_close_helper(struct pinion_context *context);
+
+/* Ends copies under way, copy workers and bounce buffers. */
+void pn_context_close_copier(struct pinion_context *context);
 
 /* Ends the registrations of pinion_device_register() that are left. */
 void pn_context_free_registrations(struct pinion_context *context);

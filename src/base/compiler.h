@@ -16,6 +16,9 @@
 #include "base/platform.h"
 
 #define PN_NOINLINE	 __attribute__((noinline))
+/* Exported for the other libraries of this build alone (PINION_PRIVATE in
+ * pinion.map): no promise to anybody else. */
+#define PN_PRIVATE_API	 __attribute__((visibility("default")))
 #define PN_ALWAYS_INLINE __attribute__((always_inline))
 #define pn_likely(x)	 __builtin_expect(!!(x), 1)
 #define pn_unlikely(x)	 __builtin_expect(!!(x), 0)

@@ -202,3 +202,21 @@ int pn_pages_check(const void *addr, size_t len, bool write)
 			return -EFAULT;
 	return 0;
 }
+
+void pn_pages_fault_in(uintptr_t addr, size_t len)
+{
+	enum { LOOK = 8, WORTH = 64 << 10 };
+	struct pn_range pages = pn_range_pages(addr, len, PN_PAGE_BYTES);
+	uintptr_t middle = pages.addr + (pages.len / 2 & ~(PN_PAGE_BYTES - 1));
+	unsigned char there[LOOK];
+
+	if (pages.len < WORTH ||
+	    mincore((void *)middle, sizeof(there) * PN_PAGE_BYTES, there))
+		return;
+	for (unsigned i = 0; i < sizeof(there); i++) {
+		if (there[i] & 1)
+			continue;
+		madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE);
+		return;
+	}
+}

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum pn_pages_huge {
 	PN_PAGES_NORMAL, /* 4 KiB pages, transparent huge pages refused */
@@ -60,5 +61,11 @@ void pn_pages_decommit(void *addr, size_t len);
  * 0, or -EFAULT where it would get a signal. Faults the pages in, and takes as
  * long as that. Other threads may unmap the range meanwhile. */
 int pn_pages_check(const void *addr, size_t len, bool write);
+
+/* Faults in pages that were never touched, before a device pins them: the
+ * device would do that under a lock. A few pages in the middle decide whether
+ * there are any, since faulting in pages that are present costs twice as much
+ * as pinning them. Failing is harmless: pinning returns the error. */
+void pn_pages_fault_in(uintptr_t addr, size_t len);
 
 #endif

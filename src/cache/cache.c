@@ -216,7 +216,8 @@ int pn_cache_open(const struct pn_cache_attr *attr, struct pn_cache **out)
 		goto free_key;
 	pn_reclaim_join(cache);
 	pn_cache_trace_open(cache);
-	cache->observed = cache->sink;
+	cache->observed = cache->sink || pn_cache_ends_with_pins(cache);
+	attr->device->divides = attr->keep_by_address;
 	*out = cache;
 	return 0;
 

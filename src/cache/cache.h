@@ -83,6 +83,11 @@ struct pn_cache_attr {
 	bool no_worker; /* no service thread: callers and pn_cache_step() do the
 			   work */
 	bool alone;	/* one thread uses it: no barriers */
+	/* On a device with PN_CAP_BY_ADDRESS: keep memory of the program
+	 * registered between uses. Otherwise a region ends with its last pin,
+	 * and has exactly the bytes of the buffer (pn_cache_ends_with_pins()).
+	 */
+	bool keep_by_address;
 	/* The object that the counters belong to in the statistics segment
 	 * (base/stats_segment.h); NULL: they are not exported. */
 	const void *stats_owner;
@@ -175,13 +180,20 @@ bool pn_cache_notices_early(const struct pn_cache *cache);
 
 /* Whether regions stay registered when they are unpinned. They do not if the
  * monitor notices no release, unless the user has asked to keep regions all the
- * same. If they do not, every pin registers, except in residents. */
+ * same; nor on a device that finds registrations by address, unless the user
+ * has asked for it. If they do not, every pin registers, except in residents.
+ */
 bool pn_cache_keeps(const struct pn_cache *cache);
 
 /* Registers a range for the next pin. A pin that comes meanwhile waits for the
  * registration. Errors as pn_cache_pin(). */
 int pn_cache_prefetch(struct pn_cache *cache, uintptr_t addr, size_t len,
 		      unsigned access);
+
+/* Completes pending invalidations: what was released before the call, and is
+ * not in use, is deregistered when it returns. For devices that find
+ * registrations by address. */
+void pn_cache_settle(struct pn_cache *cache);
 
 /* Deregisters all that is not in use. On return it is out of the budget, also
  * what other threads were deregistering. */

@@ -244,12 +244,13 @@ struct pn_cache {
 	/* Regions that wait to be deregistered (reclaim.c). */
 	struct {
 		struct pn_list list;
-		unsigned n;		 /* in the list */
-		unsigned nurgent;	 /* of all DYING regions: see
-					  * pn_region_is_urgent() */
-		_Atomic unsigned nheld;	 /* found in slots by the last reap */
-		unsigned nbatches;	 /* being deregistered now */
-		_Atomic uint32_t reaped; /* batches so far; to wait for one */
+		_Atomic unsigned n;	   /* in the list; lock to write */
+		unsigned nurgent;	   /* of all DYING regions: see
+					    * pn_region_is_urgent() */
+		_Atomic unsigned nheld;	   /* found in slots by the last reap */
+		_Atomic unsigned nbatches; /* being deregistered; lock to
+					    * write */
+		_Atomic uint32_t reaped;   /* batches so far; to wait for one */
 	} dying;
 
 	/* Regions that the device could not deregister: DYING still. */
@@ -289,11 +290,28 @@ static inline bool pn_cache_foreign(const struct pn_cache *cache)
 	return !pn_process_is_current(cache->process);
 }
 
+/* Whether the registrations of the device are found by address and program
+ * memory is not to be kept: code that knows nothing of pinion meets them. A
+ * region then has exactly the bytes of its pin and is deregistered before the
+ * unpin of its last pin returns (doc/design/cuda.md). */
+static inline bool pn_cache_ends_with_pins(const struct pn_cache *cache)
+{
+	return cache->device->caps & PN_CAP_BY_ADDRESS &&
+	       !cache->attr.keep_by_address;
+}
+
+/* Whether releases of memory are noticed, or do not matter. */
+static inline bool pn_cache_watches(const struct pn_cache *cache)
+{
+	return !cache->subscribed || pn_monitor_watches();
+}
+
 /* Whether each pin has exactly one region, and each pin with remote access a
  * region of its own. */
 static inline bool pn_cache_one_segment(const struct pn_cache *cache)
 {
-	return cache->device->caps & PN_CAP_ONE_SEGMENT;
+	return cache->device->caps & PN_CAP_ONE_SEGMENT ||
+	       pn_cache_ends_with_pins(cache);
 }
 
 static inline uint32_t pn_region_id(const struct pn_cache *cache,

@@ -20,6 +20,7 @@
 
 #include "cache/cache_impl.h"
 #include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
 #include "cache/thread_slots_impl.h"
 #include "cache/trace_impl.h"
@@ -221,6 +222,26 @@ static PN_NOINLINE int pin_observed(struct pn_cache *cache, void *addr,
 	return ret;
 }
 
+/* Nobody may meet the registration after the unpin. Of several pins the last
+ * one ends it: -EBUSY until then. */
+static void unpin_and_end(struct pn_cache *cache, struct pinion_pin *pin)
+{
+	struct pn_range range = { (uintptr_t)pin->addr, pin->len };
+	struct pn_dropped dropped;
+	bool dying;
+
+	if (pin->nsegments == 1)
+		range = pn_region_range(pin->internal[1]);
+	unpin(cache, pin);
+	pn_cache_drop(cache, range.addr, range.len, &dropped);
+	/* It may have been invalidated or replaced while it was pinned. */
+	pn_lock(&cache->lock);
+	dying = cache->dying.n || cache->dying.nbatches;
+	pn_unlock(&cache->lock);
+	if (dying)
+		pn_reclaim_reap_all(cache);
+}
+
 static PN_NOINLINE void unpin_observed(struct pn_cache *cache,
 				       struct pinion_pin *pin)
 {
@@ -231,7 +252,10 @@ static PN_NOINLINE void unpin_observed(struct pn_cache *cache,
 		note = listener->unpinning(listener, pin);
 	if (cache->sink)
 		pn_cache_trace_unpin(cache, pin);
-	unpin(cache, pin);
+	if (pn_cache_ends_with_pins(cache) && !pn_cache_foreign(cache))
+		unpin_and_end(cache, pin);
+	else
+		unpin(cache, pin);
 	if (note)
 		listener->unpinned(listener, note);
 }
@@ -246,7 +270,8 @@ void pn_cache_set_listener(struct pn_cache *cache,
 			   struct pn_pin_listener *listener)
 {
 	cache->listener = listener;
-	cache->observed = cache->sink || cache->listener;
+	cache->observed = cache->sink || cache->listener ||
+			  pn_cache_ends_with_pins(cache);
 }
 
 /* --- the calls ------------------------------------------------------------ */

@@ -142,6 +142,14 @@ static bool post_notice(struct pn_cache *cache, uintptr_t addr, size_t len)
 	return append(cache, addr, len);
 }
 
+/* Regions that are out of the index and still registered: a device that finds
+ * registrations by address must learn that they are stale, too. */
+static bool has_dying_by_address(struct pn_cache *cache)
+{
+	return cache->device->caps & PN_CAP_BY_ADDRESS &&
+	       atomic_load_explicit(&cache->dying.n, memory_order_relaxed);
+}
+
 void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 			  enum pn_release_phase phase)
 {
@@ -165,7 +173,8 @@ void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 		 * notice, or that it was acted upon. */
 		atomic_fetch_add(&cache->exposed.releases, 1);
 		pn_worker_wake_idle(cache);
-	} else if (pn_index_any(&cache->index, range)) {
+	} else if (pn_index_any(&cache->index, range) ||
+		   has_dying_by_address(cache)) {
 		post_notice(cache, addr, len);
 		pn_worker_wake_idle(cache);
 	}
@@ -198,6 +207,7 @@ void pn_invalidate_range_locked(struct pn_cache *cache, struct pn_range range)
 
 	/* The kernel releases whole pages, whatever it was asked for. */
 	range = pn_range_pages(range.addr, range.len, PN_PAGE_BYTES);
+	pn_device_released(cache->device, range.addr, range.len);
 	while ((region = pn_region_next_locked(cache, &range)))
 		invalidate_region(cache, region);
 }
@@ -205,6 +215,7 @@ void pn_invalidate_range_locked(struct pn_cache *cache, struct pn_range range)
 static void invalidate_all(struct pn_cache *cache) PN_REQUIRES(&cache->lock)
 {
 	cache->stats->overflows++;
+	pn_device_released(cache->device, 0, SIZE_MAX & ~(PN_PAGE_BYTES - 1));
 	for (uint32_t id = 1; id <= cache->nregions; id++) {
 		struct pn_region *region = &cache->regions[id];
 		uint32_t state = atomic_load(&region->state);

@@ -444,7 +444,7 @@ int pn_plan_try(struct pn_plan *plan)
 {
 	int ret = 0;
 
-	plan->one_use = !pn_cache_keeps(plan->cache);
+	plan->one_use = !pn_cache_watches(plan->cache);
 	/* Another cache may have found out that releases are reported late. */
 	if (plan->cache->subscribed && !plan->cache->probing &&
 	    pn_monitor_needs_probe())

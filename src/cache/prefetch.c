@@ -106,7 +106,7 @@ bool pn_cache_notices_early(const struct pn_cache *cache)
 
 bool pn_cache_keeps(const struct pn_cache *cache)
 {
-	return !cache->subscribed || pn_monitor_watches();
+	return !pn_cache_ends_with_pins(cache) && pn_cache_watches(cache);
 }
 
 int pn_cache_prefetch(struct pn_cache *cache, uintptr_t addr, size_t len,

@@ -260,9 +260,10 @@ static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
 	n = cache->dying.n;
 	pn_list_init(out);
 	pn_list_splice(out, &cache->dying.list);
-	cache->dying.n = 0;
+	/* In this order: pn_cache_settle() reads both without the lock. */
 	if (n)
 		cache->dying.nbatches++;
+	cache->dying.n = 0;
 	return n;
 }
 
@@ -331,6 +332,26 @@ void pn_reclaim_reap_all(struct pn_cache *cache)
 		n = detach_dying(cache, &candidates);
 		pn_unlock(&cache->lock);
 	} while (n && reap(cache, &candidates, n));
+}
+
+/* What a copy in flight holds stays; its end deregisters it. */
+void pn_cache_settle(struct pn_cache *cache)
+{
+	bool dying;
+
+	pn_invalidate_wait_notices(cache);
+	/* A region counts as being deregistered before it no longer counts as
+	 * dying. */
+	if (pn_likely(!atomic_load(&cache->slow_reasons) &&
+		      !atomic_load(&cache->dying.n) &&
+		      !atomic_load(&cache->dying.nbatches)))
+		return;
+	pn_lock(&cache->lock);
+	pn_invalidate_drain_locked(cache);
+	dying = cache->dying.n || cache->dying.nbatches;
+	pn_unlock(&cache->lock);
+	if (pn_unlikely(dying))
+		pn_reclaim_reap_all(cache);
 }
 
 /* --- residents where deregistering can fail --------------------------------

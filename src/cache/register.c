@@ -42,6 +42,19 @@ static bool any_stays(struct pn_cache *cache, struct pn_mr *const *mrs,
 	return false;
 }
 
+/* Where a device finds registrations by address, what is still registered of
+ * released memory is in the way: it is dying. */
+static int register_batch(struct pn_cache *cache, struct pn_mr *const *mrs,
+			  unsigned n)
+{
+	int ret = pn_device_register(cache->device, mrs, n);
+
+	if (pn_likely(ret != -EBUSY))
+		return ret;
+	pn_reclaim_reap_all(cache);
+	return pn_device_register(cache->device, mrs, n);
+}
+
 int pn_register_retry(struct pn_cache *cache, struct pn_mr *const *mrs,
 		      unsigned n)
 {
@@ -51,12 +64,12 @@ int pn_register_retry(struct pn_cache *cache, struct pn_mr *const *mrs,
 	for (unsigned i = 0; i < n; i++)
 		want.bytes += mrs[i]->len;
 	do {
-		ret = pn_device_register(cache->device, mrs, n);
+		ret = register_batch(cache, mrs, n);
 	} while (ret == -ENOMEM && !any_stays(cache, mrs, n) &&
 		 !pn_reclaim_step(cache, &want));
 	if (ret == -ENOMEM)
 		pn_budget_pin_failed(cache->budget);
-	return ret == -ENOMEM ? -ENOBUFS : ret;
+	return ret == -ENOMEM || ret == -EBUSY ? -ENOBUFS : ret;
 }
 
 int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr)
@@ -74,8 +87,11 @@ int pn_cache_register(struct pn_cache *cache, struct pn_mr *mr)
 
 int pn_cache_register_own(struct pn_cache *cache, struct pn_mr *mr)
 {
-	int ret = pn_cache_register(cache, mr);
+	int ret;
 
+	if (cache->device->caps & PN_CAP_BY_ADDRESS)
+		mr->access |= PN_ACCESS_OWN;
+	ret = pn_cache_register(cache, mr);
 	if (ret != -ENOBUFS || !(cache->device->caps & PN_CAP_UNPINNED))
 		return ret;
 	mr->access |= PN_ACCESS_UNPINNED;

@@ -79,6 +79,9 @@ int pn_cache_resident_add(struct pn_cache *cache, struct pn_range range,
 	struct pn_region *region;
 	int ret = pn_cache_charge(cache, range.len, 1);
 
+	if (cache->device->caps & PN_CAP_BY_ADDRESS)
+		mr.access |= PN_ACCESS_OWN;
+
 	if (ret)
 		return ret;
 	ret = pn_register_retry(cache, &one, 1);

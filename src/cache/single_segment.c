@@ -9,7 +9,9 @@
  * first.
  *
  * A new region with remote access has exactly the bytes of the buffer: more
- * would give peers rights that nobody asked for. Without remote access it has
+ * would give peers rights that nobody asked for. So has one on a device that
+ * finds registrations by address: it would concern the program's copies of the
+ * memory beside. Otherwise it has
  * whole pages and merges the regions that it replaces, so that windows that
  * slide over a buffer end up in one region instead of replacing each other for
  * ever. A page at the buffer's edge that has bytes of other regions is not
@@ -231,13 +233,16 @@ static void replace_overlapping(struct pn_plan *plan, struct pn_range *range,
 	PN_REQUIRES(&plan->cache->lock)
 {
 	struct pn_range buffer = *range;
+	bool exact;
 
 	*access = choose_access(plan, buffer);
-	if (!(*access & PN_ACCESS_REMOTE))
+	exact = *access & PN_ACCESS_REMOTE ||
+		pn_cache_ends_with_pins(plan->cache);
+	if (!exact)
 		*range =
 			merge_replaced(plan, buffer, whole_pages(plan, buffer));
 	replace(plan, *range);
-	if (!(*access & PN_ACCESS_REMOTE))
+	if (!exact)
 		*range = pn_plan_merge(plan, *range, access);
 }
 

@@ -174,6 +174,11 @@ static const struct pn_option table[] = {
 	  "learned: holding a buffer for so many times what registering it "
 	  "takes is as bad as registering it late once",
 	  FIELD(helper_patience), 1, 1000000000, NULL },
+	{ "cuda_keep", PN_OPTION_BOOL, "no",
+	  "on a GPU: keep memory of the program registered between uses; only "
+	  "where every copy of the process goes through pinion, since CUDA "
+	  "finds registrations by address in every copy",
+	  FIELD(cuda_keep), 0, 0, NULL },
 };
 
 _Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/range.h"
+#include "device/cuda/cuda.h"
 #include "device/sim/sim.h"
 #include "device/soft/soft.h"
 #include "device/verbs/verbs.h"
@@ -22,6 +23,7 @@ static const struct pn_device_ops *const kinds[] = {
 #ifdef PINION_VERBS
 	&pn_verbs_ops,
 #endif
+	&pn_cuda_ops,
 };
 
 const struct pn_device_ops *pn_device_kind(unsigned index)
@@ -153,6 +155,14 @@ static bool is_port_of(struct pn_device *first, const struct pn_device *other)
 /* Checks that one wait can cover all rails. */
 static int check_rails(struct pn_device *const *rails, unsigned n)
 {
+	for (unsigned i = 0; i < n && n > 1; i++) {
+		if (pn_device_has_messages(rails[i]))
+			continue;
+		pn_error("device: '%s' has no messages and cannot be a rail; "
+			 "open a context of its own for it",
+			 rails[i]->ops->kind);
+		return -EINVAL;
+	}
 	for (unsigned i = 1; i < n; i++) {
 		bool alike = rails[i]->ops == rails[0]->ops &&
 			     rails[0]->ops->wait_any;
@@ -211,6 +221,8 @@ int pn_device_check_mr(const struct pn_device *device, const struct pn_mr *mr)
 
 	if (device->caps & PN_CAP_UNPINNED)
 		known |= PN_ACCESS_UNPINNED;
+	if (device->caps & PN_CAP_BY_ADDRESS)
+		known |= PN_ACCESS_OWN;
 	if (!pn_range_valid((uintptr_t)mr->addr, mr->len) ||
 	    mr->len > device->limits.max_mr_bytes || (mr->access & ~known))
 		return -EINVAL;

@@ -2,9 +2,9 @@
 /*
  * device -- the interface of a device: a thing that needs memory registered and
  * moves bytes. Kinds: an RDMA adapter (`verbs`), a software adapter (`soft`), a
- * simulated adapter (`sim`). The layers above (cache, heap, helper, message)
- * use only this interface. Calls from a device up into the message layer go
- * through one interface: receive_handler.h.
+ * simulated adapter (`sim`), the copy engine of a GPU (`cuda`). The layers
+ * above (cache, heap, helper, message) use only this interface. Calls from a
+ * device up into the message layer go through one interface: receive_handler.h.
  *
  * Nouns
  *   device        one adapter port opened by one process (on `sim`: one node).
@@ -151,6 +151,11 @@ enum pn_capability {
 	 * one registration, and one with remote access covers exactly the bytes
 	 * asked for. */
 	PN_CAP_ONE_SEGMENT = 1 << 13,
+	/* Registrations are found by address, in operations of everybody in the
+	 * process, not by a key: what is registered affects code that knows
+	 * nothing of pinion, and a range is registered once. A deregistration
+	 * that is due must not wait (doc/design/cuda.md). */
+	PN_CAP_BY_ADDRESS = 1 << 14,
 };
 
 /* SIZE_MAX: no limit is known. */
@@ -208,6 +213,10 @@ static inline double pn_cost(const double *cost)
  * belongs to pinion, stays mapped and need not be pinned. For devices whose CPU
  * moves the bytes. Such a registration is made alone, not in a batch. */
 #define PN_ACCESS_UNPINNED (1u << 31)
+
+/* May be set on a device with PN_CAP_BY_ADDRESS: the memory belongs to pinion
+ * and stays mapped while it is registered. */
+#define PN_ACCESS_OWN (1u << 30)
 
 /* What peers may do. */
 #define PN_ACCESS_REMOTE                                          \
@@ -381,6 +390,8 @@ struct pn_device_ops {
 	 * again, although it should not be. NULL: that cannot happen. */
 	bool (*still_registered)(const struct pn_mr *mr);
 	int (*rekey)(struct pn_device *device, struct pn_mr *mr);
+	/* See pn_device_released(). NULL: does not matter to this kind. */
+	void (*released)(struct pn_device *device, uintptr_t addr, size_t len);
 	void (*pinned)(struct pn_device *device, struct pn_pinned *out);
 
 	void (*address)(struct pn_device *device, struct pn_address *out);
@@ -414,6 +425,12 @@ struct pn_device_ops {
 	int (*fd)(struct pn_device *device);
 	int (*arm)(struct pn_device *device);
 
+	/* Memory of the device's own peer that measurements may write, and its
+	 * key; scratch_free() ends it. NULL: registered memory of the host. */
+	int (*scratch)(struct pn_device *device, size_t bytes, uint64_t *addr,
+		       uint64_t *rkey);
+	void (*scratch_free)(struct pn_device *device, uint64_t addr);
+
 	uint64_t (*now)(struct pn_device *device);
 	void (*copy)(struct pn_device *device, void *dst, const void *src,
 		     size_t len);
@@ -435,6 +452,9 @@ struct pn_device {
 	/* Callers make one data call (post, poll, wait, ...) at a time. Set
 	 * from the attribute; may be changed while no call is in progress. */
 	bool single_threaded;
+	/* With PN_CAP_BY_ADDRESS: only pinion uses the registrations, and the
+	 * device may divide them. Set by the user before the first one. */
+	bool divides;
 	/* for messages without immediate; or NULL. Set by the user. */
 	struct pn_receive_handler *receive_handler;
 	/* Devices for which the kernel charges more than the pages of their
@@ -480,6 +500,12 @@ bool pn_device_spec_is_alternatives(const char *spec);
 /* device may be NULL. */
 void pn_device_close(struct pn_device *device);
 
+/* Whether a device has messages: registrars and GPUs have none. */
+static inline bool pn_device_has_messages(const struct pn_device *device)
+{
+	return device->limits.max_send_bytes;
+}
+
 /* Checks the address, length and access bits of a range: 0 or -EINVAL. */
 int pn_device_check_mr(const struct pn_device *device, const struct pn_mr *mr);
 
@@ -488,7 +514,8 @@ int pn_device_check_mr(const struct pn_device *device, const struct pn_mr *mr);
  * length of 0, over the limit or wrapping around, unknown access bits; -EFAULT:
  * not mapped, or mapped in a way that this device cannot pin (read-only without
  * PN_CAP_READ_ONLY; disk files on `soft`); -ENOMEM: the limit of the system or
- * of the device is reached. */
+ * of the device is reached; -EBUSY, with PN_CAP_BY_ADDRESS alone: an older
+ * registration of released memory, or a copy of the program, is in the way. */
 int pn_device_register(struct pn_device *device, struct pn_mr *const *mrs,
 		       unsigned n);
 
@@ -519,6 +546,17 @@ static inline int pn_device_rekey(struct pn_device *device, struct pn_mr *mr)
 {
 	PN_NO_CANCEL();
 	return device->ops->rekey(device, mr);
+}
+
+/* The program has released these pages, some of which may be registered and in
+ * use. With PN_CAP_BY_ADDRESS nothing can be registered there before that has
+ * been deregistered: register returns -EBUSY. Neither blocks nor calls the
+ * system. */
+static inline void pn_device_released(struct pn_device *device, uintptr_t addr,
+				      size_t len)
+{
+	if (pn_unlikely(device->ops->released))
+		device->ops->released(device, addr, len);
 }
 
 static inline void pn_device_pinned(struct pn_device *device,

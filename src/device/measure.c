@@ -25,6 +25,7 @@ struct run {
 	struct pn_device *device;
 	struct pn_peer *self;
 	struct pn_mr mr; /* for transfers */
+	uint64_t remote_addr, rkey;
 	char *buffer;
 	size_t max_pages;
 };
@@ -198,8 +199,8 @@ static int measure_move(struct run *run, enum pn_op_kind kind, size_t len,
 		.peer = run->self,
 		.local = run->buffer,
 		.lkey = run->mr.lkey,
-		.remote_addr = (uintptr_t)run->buffer + run->mr.len / 2,
-		.rkey = run->mr.rkey,
+		.remote_addr = run->remote_addr,
+		.rkey = run->rkey,
 		.len = len,
 	};
 	struct pn_trials trials =
@@ -340,7 +341,7 @@ static int measure_moving(struct run *run, struct pn_costs *costs,
 
 	if (!ret)
 		ret = measure_moves(run, PN_OP_READ, max, &regressions->get);
-	if (!ret)
+	if (!ret && run->device->limits.max_send_bytes)
 		ret = measure_send(run, &costs->send_ns);
 	if (ret)
 		return ret;
@@ -350,6 +351,12 @@ static int measure_moving(struct run *run, struct pn_costs *costs,
 	costs->get_ns = regressions->get.intercept;
 	costs->get_byte_ns = regressions->get.slope;
 	return measure_handoff(run, costs);
+}
+
+static void close_scratch(struct run *run)
+{
+	if (run->device->ops->scratch_free)
+		run->device->ops->scratch_free(run->device, run->remote_addr);
 }
 
 /* Attaches the peer that is the device itself, and registers memory for puts
@@ -371,10 +378,21 @@ static int open_loopback(struct run *run)
 	ret = pn_device_register(run->device, &mr, 1);
 	if (ret)
 		return ret;
+	run->remote_addr = (uintptr_t)run->buffer + len / 2;
+	run->rkey = mr->rkey;
+	if (run->device->ops->scratch)
+		ret = run->device->ops->scratch(run->device, len,
+						&run->remote_addr, &run->rkey);
+	if (ret)
+		goto deregister;
 	pn_device_address(run->device, &address);
 	ret = pn_device_attach(run->device, &address, &run->self);
-	if (ret)
-		pn_device_deregister(run->device, &mr, 1);
+	if (!ret)
+		return 0;
+	close_scratch(run);
+
+deregister:
+	pn_device_deregister(run->device, &mr, 1);
 	return ret;
 }
 
@@ -389,6 +407,7 @@ static int measure_all(struct run *run, struct pn_costs *costs,
 	if (ret)
 		return ret;
 	ret = measure_moving(run, costs, regressions);
+	close_scratch(run);
 	pn_device_deregister(run->device, &mr, 1);
 	return ret;
 }

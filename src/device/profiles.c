@@ -89,6 +89,19 @@ static const struct pn_profile profiles[] = {
 		     [F(COPY_GBPS)] = 10 },
 	  .assumed =
 		  DEREGISTER | A(LATENCY_US) | A(MESSAGE_US) | A(COPY_GBPS) },
+	{ .name = "h200",
+	  .source =
+		  "measured on one NVIDIA H200, PCIe 5, driver 580; fitted to "
+		  "no paper",
+	  .value = { [F(REGISTER_US)] = 50,
+		     [F(REGISTER_PAGE_US)] = 0.16,
+		     [F(DEREGISTER_US)] = 31,
+		     [F(DEREGISTER_PAGE_US)] = 0.067,
+		     [F(LINK_GBPS)] = 55.4,
+		     [F(LATENCY_US)] = 8.5,
+		     [F(MESSAGE_US)] = 2,
+		     [F(COPY_GBPS)] = 7 },
+	  .assumed = A(MESSAGE_US) },
 };
 
 const struct pn_profile *pn_profile_at(unsigned index)

@@ -27,7 +27,12 @@
 #define MADV_GUARD_REMOVE  103
 #endif
 
-#define LEN (8 * PN_PAGE_BYTES)
+/* Tests of what only large memory goes through want more. */
+#ifndef RELEASES_PAGES
+#define RELEASES_PAGES 8
+#endif
+
+#define LEN (RELEASES_PAGES * PN_PAGE_BYTES)
 #define BIG ((size_t)48 << 20)
 
 static char *map(int flags)
@@ -77,7 +82,7 @@ static bool prepare_middle(struct scene *s)
 	bool ok = prepare_private(s);
 
 	s->target = s->base + 2 * PN_PAGE_BYTES;
-	s->len = PN_PAGE_BYTES;
+	s->len = LEN / 8;
 	return ok;
 }
 
@@ -196,7 +201,7 @@ static bool release_break_by_sbrk(struct scene *s)
 	return sbrk(s->base - (char *)sbrk(0)) != (void *)-1;
 }
 
-/* A page in the last quarter of a big block. */
+/* Some of the last quarter of a big block. */
 static bool prepare_block(struct scene *s)
 {
 	s->base = malloc(BIG);
@@ -204,7 +209,7 @@ static bool prepare_block(struct scene *s)
 		return false;
 	s->target = (char *)(((uintptr_t)s->base + BIG / 8 * 7) &
 			     ~(PN_PAGE_BYTES - 1));
-	s->len = PN_PAGE_BYTES;
+	s->len = LEN / 8;
 	memset(s->target, 1, s->len);
 	return true;
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* pinion explain: the protocol that `auto` selects for a message, and why: the
  * candidates with their predicted times on this device. */
+#include <errno.h>
 #include <stdbool.h>
 
+#include <pinion/cuda.h>
 #include <pinion/pinion.h>
 
 #include "context.h"
+#include "device/cuda/cuda.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 #include "tools/pinion/spec.h"
@@ -47,6 +50,46 @@ static void print_candidate(struct pn_report *report,
 	};
 
 	pn_report_row(report, row, PN_ARRAY_LEN(row));
+}
+
+/* On a GPU: the ways of a copy instead of the protocols of a message. */
+static int print_copies(struct pn_report *report, const struct values *values,
+			struct pinion_context *context)
+{
+	struct pinion_explain_attr attr = { .size = sizeof(attr),
+					    .len = values->bytes,
+					    .reuse = values->reuse };
+	struct pinion_explanation e = { .size = sizeof(e) };
+	int ret = 0;
+
+	pn_report_head(report, "how does a copy of unpinned memory go, and how "
+			       "long does each way take?");
+	for (int from = 0; from < 2; from++) {
+		attr.flags = from ? PINION_CUDA_EXPLAIN_FROM_GPU : 0;
+		pn_report_note(report, from ? "\nfrom the GPU" : "to the GPU");
+		for (unsigned i = 0; !ret; i++) {
+			ret = pinion_cuda_explain(context, &attr, i, &e);
+			if (!ret)
+				print_candidate(report, values, &e);
+			if (!ret && e.chosen)
+				pn_report_note(report, "^ %s", e.reason);
+		}
+		if (ret != -ENOENT)
+			return ret;
+		ret = 0;
+	}
+	return 0;
+}
+
+static int explain_copies(struct pn_report *report, const struct values *values,
+			  struct pinion_context *context)
+{
+	int ret;
+
+	pn_report_device(report, context->device);
+	ret = print_copies(report, values, context);
+	pinion_close(context);
+	return ret ? pn_spec_exit("a GPU", ret) : PN_EXIT_OK;
 }
 
 static void print_all(struct pn_report *report, const struct values *values,
@@ -93,6 +136,8 @@ static int run(const void *v, char *const *operands)
 	ret = pn_spec_open(&spec, &context);
 	if (ret)
 		return pn_spec_exit(spec.text, ret);
+	if (pn_device_is_cuda(context->device))
+		return explain_copies(&report, values, context);
 	ret = pinion_endpoint_open(context, NULL, &ep);
 	if (!ret) {
 		pn_report_device(&report, context->device);

@@ -2,16 +2,14 @@
 /* pinion mpirun: runs Open MPI's mpirun, configured to send messages over
  * pinion. */
 #include <errno.h>
-#include <glob.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
+#include "tools/pinion/job.h"
 #include "tools/pinion/launch.h"
 #include "tools/pinion/paths.h"
 
@@ -72,40 +70,9 @@ static const struct {
 	{ "OMPI_MCA_memory", "^patcher", NULL },
 };
 
-/* Prepends an entry to the list in an environment variable. */
-static int prepend(const char *name, const char *value)
-{
-	const char *old = getenv(name);
-	char *text;
-	int ret;
-
-	if (asprintf(&text, "%s%s%s", value, old && *old ? ":" : "",
-		     old ? old : "") < 0)
-		return -ENOMEM;
-	ret = setenv(name, text, 1) ? -errno : 0;
-	free(text);
-	return ret;
-}
-
-static int set_trace(const char *folder)
-{
-	char full[PN_PATH_BYTES], pattern[PN_PATH_BYTES];
-
-	if (!*folder)
-		return 0;
-	if (mkdir(folder, 0777) && errno != EEXIST)
-		return -errno;
-	/* Absolute, since ranks may be started in another folder. */
-	if (!realpath(folder, full))
-		return -errno;
-	if (!pn_path_print(pattern, "%s/%%p.trace", full))
-		return -ENAMETOOLONG;
-	return setenv("PINION_TRACE", pattern, 1) ? -errno : 0;
-}
-
 static int set_up(const struct pn_paths *place, const char *trace, bool windows)
 {
-	int ret = prepend("FI_PROVIDER_PATH", place->provider_dir);
+	int ret = pn_job_prepend("FI_PROVIDER_PATH", place->provider_dir);
 
 	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(settings); i++) {
 		const char *value = windows && settings[i].by_rma
@@ -115,7 +82,7 @@ static int set_up(const struct pn_paths *place, const char *trace, bool windows)
 		if (setenv(settings[i].name, value, 0))
 			ret = -errno;
 	}
-	return ret ? ret : set_trace(trace);
+	return ret ? ret : pn_job_trace(trace);
 }
 
 /* --- running -------------------------------------------------------------- */
@@ -178,51 +145,6 @@ static bool helper_is_on(void)
 	return helper && *helper && strcmp(helper, "off");
 }
 
-/* --- a report afterwards -------------------------------------------------- */
-
-/* The traces of a folder, terminated by NULL; returns NULL without memory. */
-static char **list_traces(const char *folder, size_t *n)
-{
-	char pattern[PN_PATH_BYTES];
-	glob_t found = { 0 };
-	char **files = NULL;
-
-	*n = 0;
-	if (pn_path_print(pattern, "%s/*.trace", folder) &&
-	    !glob(pattern, 0, NULL, &found))
-		*n = found.gl_pathc;
-	files = calloc(*n + 1, sizeof(*files));
-	for (size_t i = 0; files && i < *n; i++)
-		files[i] = strdup(found.gl_pathv[i]);
-	globfree(&found);
-	return files;
-}
-
-static int report_on(const struct values *values, const char *folder,
-		     bool remove)
-{
-	size_t n;
-	char **files = list_traces(folder, &n);
-	const struct pn_report_attr attr = { .title = "pinion mpirun",
-					     .files = files,
-					     .output = values->report };
-	int ret = PN_EXIT_FAILED;
-
-	if (files && n)
-		ret = pn_report_write(&attr);
-	else
-		fprintf(stderr, "pinion: no rank has recorded anything\n");
-	for (size_t i = 0; files && i < n; i++) {
-		if (remove)
-			unlink(files[i]);
-		free(files[i]);
-	}
-	free(files);
-	if (remove)
-		rmdir(folder);
-	return ret;
-}
-
 /* --- as a child ----------------------------------------------------------- */
 
 /* Arguments of start(). */
@@ -251,14 +173,17 @@ static int run_and_report(const struct line *line, const struct values *values,
 			  const char *folder)
 {
 	const struct call call = { line, *values->launcher };
+	const struct pn_job_report report = { .title = "pinion mpirun",
+					      .folder = folder,
+					      .output = values->report,
+					      .remove = !*values->trace };
 	struct pn_watchdog watchdog = { .interval_ns = values->watchdog *
 						       PN_NS_PER_S };
 	int status = pn_launch(start, &call, &watchdog);
 
 	if (status < 0)
 		return pn_failed("mpirun", status);
-	if (*values->report && report_on(values, folder, !*values->trace) &&
-	    !status)
+	if (*values->report && pn_job_report(&report) && !status)
 		return PN_EXIT_FAILED;
 	return status;
 }
@@ -281,7 +206,7 @@ static const char *preload(const struct pn_paths *place)
 static int run(const void *v, char *const *operands)
 {
 	const struct values *values = v;
-	char made[] = "/tmp/pinion-mpirun-XXXXXX";
+	char made[] = PN_JOB_FOLDER;
 	const char *folder = values->trace;
 	struct pn_paths place;
 	struct line line = { 0 };

@@ -102,6 +102,7 @@ extern const struct pn_command pn_cmd_info;
 extern const struct pn_command pn_cmd_mpirun;
 extern const struct pn_command pn_cmd_report;
 extern const struct pn_command pn_cmd_reproduce;
+extern const struct pn_command pn_cmd_run;
 extern const struct pn_command pn_cmd_sim;
 extern const struct pn_command pn_sim_cluster; /* subcommand of pn_cmd_sim */
 extern const struct pn_command pn_cmd_stat;

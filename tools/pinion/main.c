@@ -30,13 +30,11 @@ static int run(const void *v, char *const *operands)
 }
 
 static const struct pn_command *const commands[] = {
-	&pn_cmd_info,	 &pn_cmd_config,
-	&pn_cmd_bench,	 &pn_cmd_demo,
-	&pn_cmd_explain, &pn_cmd_trace,
-	&pn_cmd_sim,	 &pn_cmd_mpirun,
-	&pn_cmd_report,	 &pn_cmd_reproduce,
-	&pn_cmd_stat,	 &pn_cmd_top,
-	&pn_cmd_help,	 NULL,
+	&pn_cmd_info,	&pn_cmd_config,	   &pn_cmd_bench,
+	&pn_cmd_demo,	&pn_cmd_explain,   &pn_cmd_trace,
+	&pn_cmd_sim,	&pn_cmd_run,	   &pn_cmd_mpirun,
+	&pn_cmd_report, &pn_cmd_reproduce, &pn_cmd_stat,
+	&pn_cmd_top,	&pn_cmd_help,	   NULL,
 };
 
 const struct pn_command pn_cmd_pinion = {

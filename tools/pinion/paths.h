@@ -28,8 +28,8 @@ struct pn_paths {
 /* -ENOENT: no provider was found. */
 int pn_paths_find(struct pn_paths *out);
 
-/* The path of an internal program that was built with this command. -ENOENT:
- * not found. */
+/* The path of an internal program or preloaded library that was built with this
+ * command. -ENOENT: not found. */
 int pn_paths_program(const char *name, char out[PN_PATH_BYTES]);
 
 /* Formats a path; false: too long. */

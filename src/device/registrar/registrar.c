@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/range.h"
 #include "base/sized.h"
-#include "device/registrar/cost_estimate.h"
+#include "device/cost_estimate.h"
 
 /* The limit of ranges in one call. */
 #define MAX_BATCH_RANGES 64

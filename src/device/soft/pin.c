@@ -2,12 +2,12 @@
 #include "device/soft/pin.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/bits.h"
 #include "base/clock.h"
 #include "base/huge.h"
+#include "base/pages.h"
 #include "device/soft/fallback.h"
 
 #define BATCH	      64
@@ -161,37 +161,15 @@ static int pin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return ret == -EOVERFLOW || ret == -EOPNOTSUPP ? -EFAULT : ret;
 }
 
-/* Faults in pages that were never touched before the kernel pins them. The
- * kernel would do that, too, but with the ring locked, and peers that access
- * other memory of the ring would wait meanwhile. A few pages in the middle
- * decide, since faulting in pages that are present costs twice as much as
- * pinning them. Failing is harmless: pinning returns the error. */
-static void fault_in(const struct pn_mr *mr)
-{
-	enum { LOOK = 8, WORTH = 64 << 10 };
-	struct pn_range pages =
-		pn_range_pages((uintptr_t)mr->addr, mr->len, PN_PAGE_BYTES);
-	uintptr_t middle = pages.addr + (pages.len / 2 & ~(PN_PAGE_BYTES - 1));
-	unsigned char there[LOOK];
-
-	if (pages.len < WORTH ||
-	    mincore((void *)middle, sizeof(there) * PN_PAGE_BYTES, there))
-		return;
-	for (unsigned i = 0; i < sizeof(there); i++) {
-		if (there[i] & 1)
-			continue;
-		madvise((void *)pages.addr, pages.len, MADV_POPULATE_WRITE);
-		return;
-	}
-}
-
+/* The kernel would fault pages in, too, but with the ring locked, and peers
+ * that access other memory of the ring would wait meanwhile. */
 static void fault_in_exposed(const struct pn_soft_slots *slots,
 			     struct pn_mr *const *mrs, unsigned n)
 {
 	for (unsigned i = 0; slots->uses_uring && i < n; i++)
 		if (pn_soft_location_family(mrs[i]->device_slot) ==
 		    PN_SOFT_EXPOSED)
-			fault_in(mrs[i]);
+			pn_pages_fault_in((uintptr_t)mrs[i]->addr, mrs[i]->len);
 }
 
 /* --- deferred uncharges --------------------------------------------------- */

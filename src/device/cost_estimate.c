@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "device/registrar/cost_estimate.h"
+#include "device/cost_estimate.h"
 
 void pn_cost_estimate_init(struct pn_cost_estimate *estimate, double *fixed_ns,
 			   double *page_ns)

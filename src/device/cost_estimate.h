@@ -11,8 +11,8 @@
  * Threads: any. A call during which another thread updates the estimate is not
  * counted.
  */
-#ifndef PN_DEVICE_REGISTRAR_COST_ESTIMATE_H
-#define PN_DEVICE_REGISTRAR_COST_ESTIMATE_H
+#ifndef PN_DEVICE_COST_ESTIMATE_H
+#define PN_DEVICE_COST_ESTIMATE_H
 
 #include <stddef.h>
 #include <stdint.h>

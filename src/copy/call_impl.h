@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * call -- one copy while it is being made: the memory, the CUDA context, the
+ * way.
+ *
+ * enter -> is_ours -> driver, or move -> leave. The driver alone may be called
+ * without entering.
+ */
+#ifndef PN_COPY_CALL_IMPL_H
+#define PN_COPY_CALL_IMPL_H
+
+#include "copy/copy_impl.h"
+
+struct pn_copy_call {
+	struct pn_copier *copier;
+	const struct pn_copy_op *op;
+	/* Of the stream, set by enter. */
+	pn_cu_context context;
+	unsigned long long context_id;
+	bool pushed;
+	int capture_mode; /* of the thread, before */
+	/* Set by is_ours. */
+	enum pn_copy_direction direction;
+	struct pn_range host;
+	pn_cu_deviceptr gpu;
+	bool idle;     /* the stream had nothing to do */
+	bool measured; /* the time of the copy is that of the copy alone */
+	/* Registrations of ours are in the range. */
+	bool held;
+	bool covered; /* all of it, and this context's cache has them */
+	int status;   /* an error that is not the driver's */
+};
+
+/* Makes the stream's context current. Errors of the driver. */
+pn_cu_result pn_copy_call_enter(struct pn_copy_call *call);
+void pn_copy_call_leave(struct pn_copy_call *call);
+
+/* Whether one end is unpinned, the other memory of a GPU, and the stream not
+ * being captured. */
+bool pn_copy_call_is_ours(struct pn_copy_call *call);
+
+/* The driver's copy. Where registrations of ours are in the way, sets `held`
+ * and copies nothing. */
+pn_cu_result pn_copy_call_driver(struct pn_copy_call *call);
+
+/* The fastest way; returns when the bytes have moved. */
+pn_cu_result pn_copy_call_move(struct pn_copy_call *call);
+
+/* Counts a use of the memory, which may begin to register it. */
+void pn_copy_call_use(const struct pn_copy_call *call);
+
+/* Copies pinned memory in the caller's stream. */
+pn_cu_result pn_copy_call_segments(const struct pn_copy_call *call,
+				   const struct pinion_pin *pin);
+
+/* The errno of a copy that failed; logs what the driver alone can explain. */
+int pn_copy_call_error(const struct pn_copy_call *call, pn_cu_result result);
+
+/* Prepares a job for the call that nobody has joined. */
+void pn_copy_call_job(const struct pn_copy_call *call, struct pn_copy_job *job);
+
+/* Lets the lane of a job wait for what the stream has to do. */
+pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,
+				struct pn_copy_job *job);
+
+/* Counts a job that ended. */
+void pn_copy_call_count(struct pn_copier *copier,
+			const struct pn_copy_job *job);
+
+/* What to ask choose.h. */
+struct pn_copy_question pn_copy_call_question(const struct pn_copy_call *call);
+
+#endif

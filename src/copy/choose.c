@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "copy/choose.h"
+
+#include <math.h>
+#include <stdatomic.h>
+
+#define MEMORY	     8	   /* copies that an estimate remembers */
+#define MIN_INTERVAL 2	   /* copies of the class until the first exploration */
+#define MAX_INTERVAL 4096  /* and between two, at most */
+#define MAX_SHARE    0.02f /* of the time, for exploring */
+#define FADE	     0.999f /* of what was spent, with each copy */
+
+static float get(const _Atomic float *value)
+{
+	return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+static void set(_Atomic float *value, float to)
+{
+	atomic_store_explicit(value, to, memory_order_relaxed);
+}
+
+/* Until copies are measured: one CPU copies for the driver, and registering is
+ * what the device says; bounce buffers reach what several CPUs copy. The link
+ * limits all of them. */
+void pn_copy_times_init(struct pn_copy_times *times,
+			const struct pn_costs *costs)
+{
+	const double moved[PN_COPY_NDIRECTIONS] = {
+		pn_copy_cost(&costs->put_byte_ns, PN_COPY_MOVE_BYTE_NS),
+		pn_copy_cost(&costs->get_byte_ns, PN_COPY_MOVE_BYTE_NS),
+	};
+	double copied = pn_copy_cost(&costs->copy_byte_ns, PN_COPY_BYTE_NS);
+	double registered = (pn_copy_cost(&costs->register_page_ns,
+					  PN_COPY_REGISTER_PAGE_NS) +
+			     pn_copy_cost(&costs->deregister_page_ns,
+					  PN_COPY_DEREGISTER_PAGE_NS)) /
+			    4096;
+
+	*times = (struct pn_copy_times){ 0 };
+	for (unsigned d = 0; d < PN_COPY_NDIRECTIONS; d++) {
+		float *initial = times->initial_byte_ns[d];
+
+		initial[PN_COPY_DRIVER] = (float)fmax(copied, moved[d]);
+		initial[PN_COPY_BOUNCE] = (float)fmax(copied / 8, moved[d]);
+		initial[PN_COPY_PIPELINE] = (float)fmax(registered, moved[d]);
+	}
+}
+
+/* Nanoseconds a byte: of the class; else of the nearest that was measured, or
+ * the initial guess, whichever is less. */
+static double byte_ns(const struct pn_copy_times *times,
+		      const struct pn_copy_question *question,
+		      enum pn_copy_way way)
+{
+	const struct pn_copy_class *classes =
+		times->classes[question->direction];
+	float initial = times->initial_byte_ns[question->direction][way];
+	int at = (int)pn_history_size(question->bytes);
+	float ns = get(&classes[at].ways[way].byte_ns);
+
+	for (int d = 1; ns == 0 && d < PN_HISTORY_SIZES; d++) {
+		if (at + d < PN_HISTORY_SIZES)
+			ns = get(&classes[at + d].ways[way].byte_ns);
+		if (ns == 0 && at - d >= 0)
+			ns = get(&classes[at - d].ways[way].byte_ns);
+		if (ns != 0 || d == PN_HISTORY_SIZES - 1)
+			return (double)(ns != 0 && ns < initial ? ns : initial);
+	}
+	return (double)ns;
+}
+
+double pn_copy_times_expect(const struct pn_copy_times *times,
+			    const struct pn_copy_question *question,
+			    enum pn_copy_way way)
+{
+	double ns = byte_ns(times, question, way) * (double)question->bytes;
+
+	if (way == PN_COPY_BOUNCE && question->seats < question->wanted)
+		ns *= (double)question->wanted / (double)question->seats;
+	return ns;
+}
+
+static bool is_possible(const struct pn_copy_question *question,
+			enum pn_copy_way way)
+{
+	if (way == PN_COPY_BOUNCE)
+		return question->seats;
+	if (way == PN_COPY_PIPELINE)
+		return question->may_register && question->seats;
+	return !question->no_driver;
+}
+
+static enum pn_copy_way fastest(const struct pn_copy_times *times,
+				const struct pn_copy_question *question)
+{
+	enum pn_copy_way best = PN_COPY_NWAYS;
+	double least = INFINITY;
+
+	for (unsigned way = 0; way < PN_COPY_NWAYS; way++) {
+		double ns;
+
+		if (!is_possible(question, way))
+			continue;
+		ns = pn_copy_times_expect(times, question, way);
+		if (ns < least) {
+			least = ns;
+			best = way;
+		}
+	}
+	return best;
+}
+
+/* Whether to use the way now to learn what it takes. */
+static bool is_due(struct pn_copy_times *times,
+		   const struct pn_copy_question *question,
+		   enum pn_copy_way way, double best_ns)
+{
+	struct pn_copy_class *class =
+		&times->classes[question->direction]
+			       [pn_history_size(question->bytes)];
+	struct pn_copy_estimate *estimate = &class->ways[way];
+	uint32_t interval = atomic_load(&estimate->interval);
+	double ns = pn_copy_times_expect(times, question, way);
+
+	if (atomic_fetch_add(&estimate->since, 1) + 1 <
+	    (interval ? interval : MIN_INTERVAL))
+		return false;
+	return (double)get(&class->explored_ns) + ns - best_ns <=
+	       (double)(MAX_SHARE * get(&class->spent_ns)) +
+		       (interval ? 0 : best_ns);
+}
+
+enum pn_copy_way pn_copy_times_choose(struct pn_copy_times *times,
+				      const struct pn_copy_question *question)
+{
+	enum pn_copy_way best = fastest(times, question);
+	double best_ns;
+
+	if (best == PN_COPY_NWAYS || !question->measured ||
+	    question->seats < question->wanted)
+		return best;
+	best_ns = pn_copy_times_expect(times, question, best);
+	for (unsigned way = 0; way < PN_COPY_NWAYS; way++)
+		if (way != best && is_possible(question, way) &&
+		    is_due(times, question, way, best_ns)) {
+			atomic_fetch_add(&times->explored, 1);
+			return way;
+		}
+	return best;
+}
+
+static void learn(struct pn_copy_estimate *estimate, float byte_ns)
+{
+	float old = get(&estimate->byte_ns);
+
+	/* Disturbances make a copy slower, never faster: down at once. */
+	if (old == 0 || byte_ns < old)
+		set(&estimate->byte_ns, byte_ns);
+	else
+		set(&estimate->byte_ns, old + (byte_ns - old) / MEMORY);
+}
+
+void pn_copy_times_took(struct pn_copy_times *times,
+			const struct pn_copy_question *question,
+			enum pn_copy_way way, double ns)
+{
+	struct pn_copy_class *class =
+		&times->classes[question->direction]
+			       [pn_history_size(question->bytes)];
+	struct pn_copy_estimate *estimate = &class->ways[way];
+	enum pn_copy_way best = fastest(times, question);
+	double best_ns = pn_copy_times_expect(times, question, best);
+	uint32_t interval = atomic_load(&estimate->interval);
+
+	set(&class->spent_ns, get(&class->spent_ns) * FADE + (float)ns);
+	set(&class->explored_ns, get(&class->explored_ns) * FADE);
+	if (way != best) {
+		if (ns > best_ns)
+			set(&class->explored_ns,
+			    get(&class->explored_ns) + (float)(ns - best_ns));
+		interval = interval ? interval * 2 : 2 * MIN_INTERVAL;
+		atomic_store(&estimate->interval,
+			     interval < MAX_INTERVAL ? interval : MAX_INTERVAL);
+	}
+	atomic_store(&estimate->since, 0);
+	learn(estimate, (float)(ns / (double)question->bytes));
+}

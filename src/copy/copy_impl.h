@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Private to src/copy: the parts of a copier. copy.h explains the nouns. */
+#ifndef PN_COPY_COPY_IMPL_H
+#define PN_COPY_COPY_IMPL_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/range.h"
+#include "copy/background.h"
+#include "copy/choose.h"
+#include "copy/copy.h"
+
+#define PN_COPY_MAX_SEATS 16
+#define PN_COPY_NBUFFERS  2
+#define PN_COPY_NSTREAMS  2
+#define PN_COPY_NWORDS	  (PN_PAGE_BYTES / sizeof(uint32_t))
+/* Below, the driver's copy is the fastest on every machine that was measured,
+ * and looking at the memory would cost what is to be gained. */
+#define PN_COPY_MIN_BYTES ((size_t)1 << 20)
+
+/* Streams of our own in one CUDA context. A job has one lane. */
+struct pn_copy_lane {
+	struct pn_list link; /* copier->lanes */
+	pn_cu_context context;
+	unsigned long long id; /* tells a context from a later one there */
+	pn_cu_stream streams[PN_COPY_NSTREAMS];
+	pn_cu_event order; /* recorded in the caller's stream */
+};
+
+/* Says when a copy has ended (lane.c). */
+struct pn_copy_mark {
+	_Atomic uint32_t *word;
+	pn_cu_deviceptr at; /* of the word, for the GPU; 0: there is none */
+	uint32_t value;	    /* that the GPU will write */
+	pn_cu_event event;  /* without a word */
+	pn_cu_stream stream;
+};
+
+/* The bounce buffers, and behind them a page of words for marks. */
+struct pn_copy_seat {
+	struct pn_list link; /* copier->free_seats */
+	struct pn_mr mr;     /* addr NULL: nothing */
+	struct pn_copy_mark marks[PN_COPY_NBUFFERS];
+	uint32_t generation; /* of the copier, when the buffers were made */
+};
+
+/* How a copy of some size is divided (shape.c). */
+struct pn_copy_shape {
+	unsigned seats;
+	size_t block_bytes;
+	bool nontemporal;
+};
+
+/* Blocks of the pipeline: registering has a fixed cost. */
+#define PN_COPY_PIPELINE_BYTES ((size_t)16 << 20)
+
+/* How blocks of a job move that are not registered. */
+enum pn_copy_blocks { PN_BLOCKS_BOUNCE, PN_BLOCKS_REGISTER };
+
+struct pn_copy_job {
+	struct pn_list link; /* copier->jobs */
+	enum pn_copy_direction direction;
+	enum pn_copy_blocks blocks;
+	bool mixed; /* blocks may be registered */
+	char *host;
+	pn_cu_deviceptr gpu;
+	size_t bytes, block_bytes;
+	bool nontemporal;
+	/* The participants' CUDA context. */
+	pn_cu_context context;
+	unsigned long long context_id;
+	struct pn_copy_lane *lane;
+	_Atomic unsigned nstreams; /* handed out to participants */
+	/* What the lane waits for; NULL: nothing. */
+	pn_cu_event order;
+	/* A word that the caller's stream waits for, and its value when the
+	 * copy has ended (request.c); NULL: none. */
+	_Atomic uint32_t *held_word;
+	uint32_t held_value;
+	_Atomic size_t next_block;
+	_Atomic size_t bounced_bytes, registered_bytes;
+	_Atomic int status;	     /* the first error */
+	_Atomic pn_cu_result result; /* of the driver, behind status */
+	unsigned wanted;	     /* lock: more may join */
+	unsigned joined;	     /* lock: participants inside */
+	_Atomic uint32_t ended;	     /* futex: 1 */
+	/* With a request: called by the last participant. */
+	void (*finish)(struct pn_copy_job *job);
+};
+
+struct pn_copier {
+	struct pn_copier_attr attr;
+	const struct pn_cuda_driver *cu;
+	struct pn_copy_times times;
+	struct pn_background background;
+
+	struct pn_mutex lock;
+	struct pn_list jobs;	   /* lock: that want participants */
+	struct pn_list free_seats; /* lock */
+	struct pn_list requests;   /* lock: that have not been taken */
+	struct pn_copy_seat seats[PN_COPY_MAX_SEATS];
+	_Atomic unsigned nfree;	 /* written under lock */
+	_Atomic unsigned nseats; /* grows under lock */
+	unsigned max_seats;	 /* by cores */
+	struct pn_mutex growing; /* held while a seat is made */
+	unsigned refused; /* growing: copies until the budget is asked again */
+	/* Counts the times that a CUDA context went: older seats are made anew.
+	 */
+	_Atomic uint32_t generation;
+	struct pn_list lanes; /* lock: idle */
+	size_t block_bytes;   /* of a bounce buffer */
+	size_t min_bytes;     /* below, the driver copies */
+	uint64_t spin_ns;
+
+	/* Words that streams wait for (request.c); NULL: none yet. */
+	struct pn_mr words_mr;		/* growing */
+	_Atomic uint32_t *words;	/* lock */
+	bool word_used[PN_COPY_NWORDS]; /* lock */
+
+	pthread_t threads[PN_COPY_MAX_SEATS]; /* growing */
+	_Atomic unsigned nthreads;
+	_Atomic unsigned nasleep, nspinning;
+	_Atomic uint32_t posted; /* futex: work came */
+	_Atomic bool closing;
+	cpu_set_t cpus; /* of workers */
+	bool has_cpus;
+
+	_Atomic uint64_t driver, bounced, registered, mixed;
+	_Atomic uint64_t bounced_bytes, registered_bytes;
+};
+
+/* --- lane.c: streams and marks -------------------------------------------- */
+
+/* Returned beside results of the driver: the stream that waits for the copy
+ * stops the copy. */
+#define PN_COPY_STUCK (-1)
+
+/* Gives the job a lane in its context, which is current. */
+pn_cu_result pn_copy_lane_take(struct pn_copier *copier,
+			       struct pn_copy_job *job);
+void pn_copy_lane_return(struct pn_copier *copier, struct pn_copy_job *job);
+void pn_copy_lanes_close(struct pn_copier *copier);
+
+/* Waits for an event: polls for a moment, then sleeps. */
+pn_cu_result pn_copy_event_wait(struct pn_copier *copier, pn_cu_event event);
+
+/* Marks the end of what is in the stream now; waits for it. */
+pn_cu_result pn_copy_mark_set(struct pn_copier *copier,
+			      struct pn_copy_mark *mark, pn_cu_stream stream);
+pn_cu_result pn_copy_mark_wait(struct pn_copier *copier,
+			       struct pn_copy_mark *mark,
+			       const struct pn_copy_job *job);
+
+/* --- shape.c -------------------------------------------------------------- */
+
+/* What is best for a copy, with the seats that there may be at most. */
+struct pn_copy_shape pn_copy_shape(const struct pn_copier *copier,
+				   enum pn_copy_direction direction,
+				   size_t bytes);
+/* As memcpy(), but leaves the destination out of the CPU's caches. */
+void pn_copy_nontemporal(void *dst, const void *src, size_t bytes);
+
+/* --- seats.c -------------------------------------------------------------- */
+
+/* Makes seats until there are n, as far as the budget allows. */
+void pn_copy_seats_grow(struct pn_copier *copier, unsigned n);
+/* A free seat; NULL: none. */
+struct pn_copy_seat *pn_copy_seat_take(struct pn_copier *copier);
+/* The same, but the seat has to be renewed before it is used. */
+struct pn_copy_seat *pn_copy_seat_take_locked(struct pn_copier *copier)
+	PN_REQUIRES(&copier->lock);
+/* Makes the buffers anew if the CUDA context has gone; false: not possible. */
+bool pn_copy_seat_renew(struct pn_copier *copier, struct pn_copy_seat *seat);
+void pn_copy_seat_return(struct pn_copier *copier, struct pn_copy_seat *seat);
+/* Gives up all buffers and lanes. All seats are free. */
+void pn_copy_seats_close(struct pn_copier *copier);
+
+/* --- blocks.c ------------------------------------------------------------- */
+
+/* Moves blocks of the job until none is left. The context is current, and the
+ * job has a lane. */
+void pn_copy_blocks_move(struct pn_copier *copier, struct pn_copy_seat *seat,
+			 struct pn_copy_job *job);
+/* Ends the job at the next block. */
+void pn_copy_job_fail(struct pn_copy_job *job, int status, pn_cu_result result);
+/* Lets the pages of a destination that was never touched become huge pages. */
+void pn_copy_pages_prepare(const struct pn_copier *copier, char *host,
+			   size_t bytes);
+
+/* --- workers.c ------------------------------------------------------------ */
+
+/* Starts workers until there are n, as far as possible; false: there are none.
+ */
+bool pn_copy_workers_start(struct pn_copier *copier, unsigned n);
+/* Offers a job to job->wanted workers. */
+void pn_copy_job_post(struct pn_copier *copier, struct pn_copy_job *job);
+/* A seat became free. */
+void pn_copy_workers_notify(struct pn_copier *copier);
+/* The owner, a participant, has found no block any more: waits for the others.
+ */
+void pn_copy_job_wait(struct pn_copier *copier, struct pn_copy_job *job);
+void pn_copy_workers_close(struct pn_copier *copier);
+
+/* --- request.c ------------------------------------------------------------ */
+
+/* Waits for the copies of all requests and frees them. */
+void pn_copy_requests_close(struct pn_copier *copier);
+
+/* --- place.c -------------------------------------------------------------- */
+
+/* The CPUs near a PCI device that this thread may use; false: not known. */
+bool pn_copy_cpus_near(const char *bus_id, cpu_set_t *out);
+/* Its NUMA node; -1: not known. */
+int pn_copy_node_of(const char *bus_id);
+/* How many CPUs this thread may use. */
+unsigned pn_copy_ncores(void);
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The ways of a copy of unpinned memory. */
+#include <errno.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "copy/call_impl.h"
+
+/* --- registered memory ---------------------------------------------------- */
+
+pn_cu_result pn_copy_call_segments(const struct pn_copy_call *call,
+				   const struct pinion_pin *pin)
+{
+	const struct pn_cuda_driver *cu = call->copier->cu;
+	struct pinion_pin_segment s;
+	pn_cu_result ret = PN_CUDA_SUCCESS;
+
+	for (unsigned i = 0; !ret && i < pin->nsegments; i++) {
+		pn_cu_deviceptr gpu;
+
+		pn_assert(!pn_cache_pin_segment(pin, i, &s));
+		gpu = call->gpu + ((uintptr_t)s.addr - call->host.addr);
+		ret = call->direction == PN_COPY_TO_GPU
+			      ? cu->memcpy_htod_async(gpu, s.addr, s.len,
+						      call->op->stream)
+			      : cu->memcpy_dtoh_async(s.addr, gpu, s.len,
+						      call->op->stream);
+	}
+	return ret;
+}
+
+/* Copies in the caller's stream, and waits for this copy, not for what other
+ * threads put there meanwhile. */
+static pn_cu_result copy_and_wait(struct pn_copy_call *call,
+				  const struct pinion_pin *pin)
+{
+	struct pn_copier *copier = call->copier;
+	struct pn_copy_job job;
+	pn_cu_result ret;
+
+	pn_copy_call_job(call, &job);
+	ret = pn_copy_lane_take(copier, &job);
+	if (ret)
+		return ret;
+	ret = pn_copy_call_segments(call, pin);
+	if (!ret)
+		ret = copier->cu->event_record(job.lane->order,
+					       call->op->stream);
+	/* After an error, too: what was started must end before the unpin. */
+	if (ret)
+		copier->cu->stream_synchronize(call->op->stream);
+	else
+		ret = pn_copy_event_wait(copier, job.lane->order);
+	pn_copy_lane_return(copier, &job);
+	return ret;
+}
+
+static pn_cu_result move_registered(struct pn_copy_call *call)
+{
+	struct pn_copier *copier = call->copier;
+	struct pinion_pin pin;
+	pn_cu_result ret;
+
+	call->status =
+		pn_cache_pin(copier->attr.cache, (void *)call->host.addr,
+			     call->host.len, PINION_ACCESS_LOCAL_WRITE, &pin);
+	if (call->status)
+		return PN_CUDA_ERROR_UNKNOWN;
+	ret = copy_and_wait(call, &pin);
+	pn_cache_unpin(copier->attr.cache, &pin);
+	atomic_fetch_add(&copier->registered, 1);
+	atomic_fetch_add(&copier->registered_bytes, call->host.len);
+	return ret;
+}
+
+/* --- blocks --------------------------------------------------------------- */
+
+void pn_copy_call_job(const struct pn_copy_call *call, struct pn_copy_job *job)
+{
+	struct pn_copy_shape shape =
+		pn_copy_shape(call->copier, call->direction, call->host.len);
+
+	*job = (struct pn_copy_job){
+		.direction = call->direction,
+		.mixed = call->held && call->copier->attr.keep,
+		.host = (char *)call->host.addr,
+		.bytes = call->host.len,
+		.gpu = call->gpu,
+		.block_bytes = shape.block_bytes,
+		.nontemporal = shape.nontemporal,
+		.wanted = shape.seats,
+		.context = call->context,
+		.context_id = call->context_id,
+	};
+}
+
+void pn_copy_call_count(struct pn_copier *copier, const struct pn_copy_job *job)
+{
+	atomic_fetch_add(&copier->bounced, 1);
+	atomic_fetch_add(&copier->mixed, job->registered_bytes != 0);
+	atomic_fetch_add(&copier->bounced_bytes, job->bounced_bytes);
+	atomic_fetch_add(&copier->registered_bytes, job->registered_bytes);
+}
+
+/* Lets the lane of the job wait for what the stream has to do. */
+pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,
+				struct pn_copy_job *job)
+{
+	const struct pn_cuda_driver *cu = call->copier->cu;
+	pn_cu_result ret;
+
+	if (call->idle)
+		return PN_CUDA_SUCCESS;
+	job->order = job->lane->order;
+	ret = cu->event_record(job->order, call->op->stream);
+	for (unsigned i = 0; !ret && i < PN_COPY_NSTREAMS; i++)
+		ret = cu->stream_wait_event(job->lane->streams[i], job->order,
+					    0);
+	return ret;
+}
+
+/* Moves the blocks with the help of workers; the lane is there. */
+static pn_cu_result move_job(struct pn_copy_call *call,
+			     struct pn_copy_seat *seat, struct pn_copy_job *job)
+{
+	struct pn_copier *copier = call->copier;
+	pn_cu_result ret = pn_copy_call_order(call, job);
+
+	if (ret)
+		return ret;
+	job->joined = 1;
+	if (call->direction == PN_COPY_FROM_GPU)
+		pn_copy_pages_prepare(copier, job->host, job->bytes);
+	if (job->wanted && pn_copy_workers_start(copier, job->wanted))
+		pn_copy_job_post(copier, job);
+	else
+		job->wanted = 0;
+	pn_copy_blocks_move(copier, seat, job);
+	pn_copy_job_wait(copier, job);
+	pn_copy_call_count(copier, job);
+	call->status = job->status;
+	return job->result;
+}
+
+/* With `seat` as the caller's own. */
+static pn_cu_result move_blocks(struct pn_copy_call *call,
+				struct pn_copy_seat *seat, enum pn_copy_way way)
+{
+	struct pn_copy_job job;
+	pn_cu_result ret;
+
+	pn_copy_call_job(call, &job);
+	ret = pn_copy_lane_take(call->copier, &job);
+	if (ret)
+		return ret;
+	job.wanted--;
+	if (way == PN_COPY_PIPELINE) {
+		job.blocks = PN_BLOCKS_REGISTER;
+		job.block_bytes = PN_COPY_PIPELINE_BYTES;
+		job.wanted = 0;
+	}
+	ret = move_job(call, seat, &job);
+	pn_copy_lane_return(call->copier, &job);
+	return ret;
+}
+
+/* Attempts, with pauses, before a range counts as in use for ever. */
+#define YIELDS 10000
+
+/* --- choosing ------------------------------------------------------------- */
+
+struct pn_copy_question pn_copy_call_question(const struct pn_copy_call *call)
+{
+	struct pn_copier *copier = call->copier;
+	unsigned wanted =
+		pn_copy_shape(copier, call->direction, call->host.len).seats;
+
+	pn_copy_seats_grow(copier, wanted);
+	return (struct pn_copy_question){
+		.direction = call->direction,
+		.bytes = call->host.len,
+		.seats = atomic_load(&copier->nfree),
+		.wanted = wanted,
+		.may_register = copier->attr.keep && !call->held,
+		.no_driver = call->held,
+		.measured = call->measured,
+	};
+}
+
+void pn_copy_call_use(const struct pn_copy_call *call)
+{
+	double copy_ns =
+		pn_copy_cost(&call->copier->attr.device->costs.copy_byte_ns,
+			     PN_COPY_BYTE_NS);
+	struct pn_background_use use = {
+		.range = call->host,
+		.end = call->direction == PN_COPY_TO_GPU ? PN_END_SOURCE
+							 : PN_END_TARGET,
+		.covered = call->covered,
+		.bounce_ns = copy_ns * (double)call->host.len,
+	};
+
+	pn_background_use(&call->copier->background, &use);
+}
+
+static void sleep_briefly(void)
+{
+	const struct timespec pause = { .tv_nsec = 20 * PN_NS_PER_US };
+
+	nanosleep(&pause, NULL);
+}
+
+/* Registrations of ours make the driver refuse the range, and there is no seat
+ * to avoid the driver: gives up what is in the way. */
+static pn_cu_result yield_to_driver(struct pn_copy_call *call)
+{
+	pn_cu_result ret;
+	int tries = 0;
+
+	do {
+		/* A block that is being registered ends by itself. */
+		if (pn_copier_yield(call->copier, (void *)call->host.addr,
+				    call->host.len))
+			sleep_briefly();
+		ret = pn_copy_call_driver(call);
+	} while (call->held && ++tries < YIELDS);
+	if (!call->held)
+		return ret;
+	call->status = -EBUSY;
+	return PN_CUDA_ERROR_UNKNOWN;
+}
+
+static pn_cu_result move_by_driver(struct pn_copy_call *call)
+{
+	pn_cu_result ret = pn_copy_call_driver(call);
+
+	return call->held ? yield_to_driver(call) : ret;
+}
+
+/* A seat for the way. Where registrations of ours keep the driver from copying,
+ * the copy waits for a seat if there are any. */
+static struct pn_copy_seat *seat_for(struct pn_copy_call *call,
+				     enum pn_copy_way way)
+{
+	struct pn_copier *copier = call->copier;
+	struct pn_copy_seat *seat = NULL;
+
+	if (way != PN_COPY_DRIVER)
+		seat = pn_copy_seat_take(copier);
+	for (int i = 0;
+	     !seat && call->held && atomic_load(&copier->nseats) && i < YIELDS;
+	     i++) {
+		sleep_briefly();
+		seat = pn_copy_seat_take(copier);
+	}
+	return seat;
+}
+
+static pn_cu_result move_by(struct pn_copy_call *call, enum pn_copy_way *way)
+{
+	struct pn_copy_seat *seat = seat_for(call, *way);
+	pn_cu_result ret;
+
+	if (!seat) {
+		*way = PN_COPY_DRIVER;
+		return move_by_driver(call);
+	}
+	if (*way == PN_COPY_NWAYS)
+		*way = PN_COPY_BOUNCE;
+	ret = move_blocks(call, seat, *way);
+	/* Memory that cannot be registered. */
+	if (call->status == -EAGAIN && *way == PN_COPY_PIPELINE) {
+		*way = PN_COPY_BOUNCE;
+		ret = move_blocks(call, seat, *way);
+	}
+	pn_copy_seat_return(call->copier, seat);
+	return ret;
+}
+
+pn_cu_result pn_copy_call_move(struct pn_copy_call *call)
+{
+	struct pn_copy_question question;
+	enum pn_copy_way way;
+	unsigned nthreads;
+	uint64_t begin;
+	pn_cu_result ret;
+
+	if (call->covered)
+		return move_registered(call);
+	nthreads = atomic_load(&call->copier->nthreads);
+	question = pn_copy_call_question(call);
+	way = pn_copy_times_choose(&call->copier->times, &question);
+	begin = pn_clock_ns();
+	ret = move_by(call, &way);
+	/* Starting workers is not part of a copy. */
+	if (!ret && call->measured &&
+	    nthreads == atomic_load(&call->copier->nthreads))
+		pn_copy_times_took(&call->copier->times, &question, way,
+				   (double)(pn_clock_ns() - begin));
+	return ret;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The workers: they wait for jobs, join one that wants participants if a seat
+ * is free, and move blocks.
+ *
+ * A worker that has ended a job polls copier->posted for spin_ns, so that
+ * copies that follow each other closely wake nobody, and then sleeps on it. On
+ * a machine with few cores it sleeps at once.
+ */
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/service_thread.h"
+#include "copy/copy_impl.h"
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, unsigned n)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+/* --- jobs ----------------------------------------------------------------- */
+
+/* Joins the first job that wants a participant, if there is a seat. */
+static struct pn_copy_job *join(struct pn_copier *copier,
+				struct pn_copy_seat **seat)
+{
+	struct pn_copy_job *job = NULL;
+
+	pn_lock(&copier->lock);
+	if (!pn_list_empty(&copier->jobs))
+		*seat = pn_copy_seat_take_locked(copier);
+	if (*seat) {
+		job = pn_container_of(copier->jobs.next, struct pn_copy_job,
+				      link);
+		job->joined++;
+		if (!--job->wanted)
+			pn_list_remove(&job->link);
+	}
+	pn_unlock(&copier->lock);
+	return job;
+}
+
+/* Leaves a job of which all blocks are taken: nobody joins any more. The last
+ * participant ends it; after that its storage may go. */
+static void leave(struct pn_copier *copier, struct pn_copy_job *job)
+{
+	void (*finish)(struct pn_copy_job * job) = NULL;
+
+	pn_lock(&copier->lock);
+	if (job->wanted)
+		pn_list_remove(&job->link);
+	job->wanted = 0;
+	if (!--job->joined) {
+		finish = job->finish;
+		if (!finish) {
+			/* The owner takes the lock before it returns. */
+			atomic_store(&job->ended, 1);
+			futex_wake(&job->ended, 1);
+		}
+	}
+	pn_unlock(&copier->lock);
+	if (finish)
+		finish(job);
+}
+
+static void participate(struct pn_copier *copier, struct pn_copy_job *job,
+			struct pn_copy_seat *seat)
+{
+	pn_cu_result ret = PN_CUDA_ERROR_CONTEXT_IS_DESTROYED;
+
+	if (pn_copy_seat_renew(copier, seat))
+		ret = copier->cu->ctx_set_current(job->context);
+	if (!ret)
+		pn_copy_blocks_move(copier, seat, job);
+	else
+		pn_copy_job_fail(job, pn_cuda_errno(ret), ret);
+	pn_copy_seat_return(copier, seat);
+	leave(copier, job);
+}
+
+/* --- workers -------------------------------------------------------------- */
+
+/* Until something is posted after `seen` was read. */
+static void idle(struct pn_copier *copier, uint32_t seen)
+{
+	uint64_t until = pn_clock_ns() + copier->spin_ns;
+
+	atomic_fetch_add(&copier->nspinning, 1);
+	while (atomic_load(&copier->posted) == seen && pn_clock_ns() < until)
+		for (int i = 0; i < 16; i++)
+			pn_relax();
+	atomic_fetch_sub(&copier->nspinning, 1);
+	/* Pairs with notify(): it reads nasleep after it has counted. */
+	atomic_fetch_add(&copier->nasleep, 1);
+	if (atomic_load(&copier->posted) == seen)
+		futex_wait(&copier->posted, seen);
+	atomic_fetch_sub(&copier->nasleep, 1);
+}
+
+static void *work(void *arg)
+{
+	struct pn_copier *copier = arg;
+	int mode = PN_CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	if (copier->has_cpus)
+		pthread_setaffinity_np(pthread_self(), sizeof(copier->cpus),
+				       &copier->cpus);
+	copier->cu->exchange_capture_mode(&mode);
+	while (!atomic_load(&copier->closing)) {
+		uint32_t seen = atomic_load(&copier->posted);
+		struct pn_copy_seat *seat = NULL;
+		struct pn_copy_job *job = join(copier, &seat);
+
+		if (job)
+			participate(copier, job, seat);
+		else
+			idle(copier, seen);
+	}
+	return NULL;
+}
+
+static void notify(struct pn_copier *copier, unsigned n)
+{
+	unsigned asleep, spinning;
+
+	atomic_fetch_add(&copier->posted, 1);
+	asleep = atomic_load(&copier->nasleep);
+	spinning = atomic_load(&copier->nspinning);
+	if (asleep && n > spinning)
+		futex_wake(&copier->posted, n - spinning);
+}
+
+void pn_copy_workers_notify(struct pn_copier *copier)
+{
+	notify(copier, 1);
+}
+
+bool pn_copy_workers_start(struct pn_copier *copier, unsigned n)
+{
+	int ret = 0;
+
+	if (pn_likely(atomic_load(&copier->nthreads) >= n))
+		return true;
+	if (n > copier->max_seats)
+		n = copier->max_seats;
+	if (!pn_try_lock(&copier->growing))
+		return atomic_load(&copier->nthreads);
+	while (!ret && copier->nthreads < n) {
+		ret = pn_service_thread_start(
+			&copier->threads[copier->nthreads], "pinion-copy", work,
+			copier);
+		if (!ret)
+			atomic_fetch_add(&copier->nthreads, 1);
+	}
+	pn_unlock(&copier->growing);
+	return atomic_load(&copier->nthreads);
+}
+
+void pn_copy_job_post(struct pn_copier *copier, struct pn_copy_job *job)
+{
+	unsigned wanted = job->wanted;
+
+	pn_lock(&copier->lock);
+	pn_list_append(&copier->jobs, &job->link);
+	pn_unlock(&copier->lock);
+	notify(copier, wanted);
+}
+
+#define POLL_NS (100 * PN_NS_PER_US)
+
+void pn_copy_job_wait(struct pn_copier *copier, struct pn_copy_job *job)
+{
+	uint64_t until;
+
+	leave(copier, job);
+	until = pn_clock_ns() + POLL_NS;
+	while (!atomic_load(&job->ended) && pn_clock_ns() < until)
+		pn_relax();
+	while (!atomic_load(&job->ended))
+		futex_wait(&job->ended, 0);
+	/* Whoever ended it has left the lock. */
+	pn_lock(&copier->lock);
+	pn_unlock(&copier->lock);
+}
+
+void pn_copy_workers_close(struct pn_copier *copier)
+{
+	atomic_store(&copier->closing, true);
+	notify(copier, PN_COPY_MAX_SEATS);
+	for (unsigned i = 0; i < copier->nthreads; i++)
+		pthread_join(copier->threads[i], NULL);
+}

@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Copies of unpinned memory: bytes, order, ways, and what stays registered. */
+#include <pthread.h>
+#include <sys/wait.h>
+
+#include "copy_rig.h"
+
+#define MIB ((size_t)1 << 20)
+
+static struct rig rig;
+static pn_cu_deviceptr there;
+static pn_cu_stream stream;
+
+#define THERE_BYTES (64 * MIB)
+
+static void begin(const struct rig_attr *attr)
+{
+	rig_open(&rig, attr);
+	assert_int_equal(rig.cu->mem_alloc(&there, THERE_BYTES), 0);
+	assert_int_equal(rig.cu->stream_create(&stream,
+					       PN_CU_STREAM_NON_BLOCKING),
+			 0);
+}
+
+static void end(void)
+{
+	assert_int_equal(rig.cu->stream_destroy(stream), 0);
+	rig.cu->mem_free(there);
+	rig_close(&rig);
+}
+
+/* Sets the options of the stand-in; nothing on a real GPU. */
+static void set_standin(const char *text)
+{
+	struct standin s;
+
+	if (gpu_standin(&s))
+		assert_int_equal(s.set(text), 0);
+}
+
+static int to_gpu(const char *at, size_t bytes)
+{
+	return rig_copy(&rig, (uintptr_t)there, (uintptr_t)at, bytes, stream);
+}
+
+static int from_gpu(char *at, size_t bytes)
+{
+	return rig_copy(&rig, (uintptr_t)at, (uintptr_t)there, bytes, stream);
+}
+
+/* The driver's copy has read the source on return, and may not have arrived. */
+static size_t wrong_there(pn_cu_deviceptr at, size_t bytes, uint64_t seed)
+{
+	assert_int_equal(rig.cu->ctx_synchronize(), 0);
+	return gpu_wrong_there(rig.cu, at, bytes, seed);
+}
+
+/* --- bytes ---------------------------------------------------------------- */
+
+static const size_t sizes[] = {
+	8, 4096, 64 << 10, (64 << 10) + 8, 1 << 20, 5 << 20, (9 << 20) + 4096
+};
+
+static void bytes_arrive_whatever_the_size(void **state)
+{
+	const struct rig_attr attr = { .workers = 4 };
+
+	(void)state;
+	begin(&attr);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(sizes); i++) {
+		size_t bytes = sizes[i];
+		char *map = gpu_map(bytes + 4096), *at = map + 24;
+
+		gpu_fill(at, bytes, i);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		/* The source has been read. */
+		memset(at, 0, bytes);
+		assert_int_equal(wrong_there(there, bytes, i), 0);
+		assert_int_equal(from_gpu(at, bytes), 0);
+		assert_int_equal(gpu_wrong(at, bytes, i), 0);
+		munmap(map, bytes + 4096);
+	}
+	assert_true(rig_stats(&rig).bounced > 0);
+	assert_int_equal(rig_stats(&rig).registered, 0);
+	end();
+}
+
+static void a_destination_never_touched_is_written(void **state)
+{
+	const struct rig_attr attr = { .workers = 4 };
+	const size_t bytes = 6 * MIB;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	gpu_fill(at, bytes, 7);
+	assert_int_equal(to_gpu(at, bytes), 0);
+	munmap(at, bytes);
+	at = gpu_map(bytes);
+	assert_int_equal(from_gpu(at, bytes), 0);
+	assert_int_equal(gpu_wrong(at, bytes, 7), 0);
+	munmap(at, bytes);
+	end();
+}
+
+/* --- order with the stream ------------------------------------------------ */
+
+/* Each stream has slow work before the copy. */
+static void order_is_kept_in(pn_cu_stream in)
+{
+	const size_t bytes = 8 * MIB;
+	char *at = gpu_map(bytes);
+
+	gpu_fill(at, bytes, 3);
+	assert_int_equal(rig.cu->memset_d8_async(there, 1, bytes, in), 0);
+	assert_int_equal(rig_copy(&rig, (uintptr_t)there, (uintptr_t)at, bytes,
+				  in),
+			 0);
+	assert_int_equal(wrong_there(there, bytes, 3), 0);
+	assert_int_equal(rig.cu->memset_d8_async(there, 9, bytes, in), 0);
+	assert_int_equal(rig_copy(&rig, (uintptr_t)at, (uintptr_t)there, bytes,
+				  in),
+			 0);
+	for (size_t i = 0; i < bytes; i += 4096)
+		assert_int_equal(at[i], 9);
+	munmap(at, bytes);
+}
+
+static void copies_begin_after_what_the_stream_had(void **state)
+{
+	const struct rig_attr attr = { .workers = 3 };
+
+	(void)state;
+	begin(&attr);
+	set_standin("copy_us=3000");
+	order_is_kept_in(stream);
+	order_is_kept_in(NULL);
+	order_is_kept_in(PN_CU_STREAM_LEGACY);
+	order_is_kept_in(PN_CU_STREAM_PER_THREAD);
+	set_standin("copy_us=0");
+	end();
+}
+
+/* The legacy stream waits for streams that are not non-blocking. */
+static void a_copy_in_the_legacy_stream_waits_for_others(void **state)
+{
+	const struct rig_attr attr = { .workers = 3 };
+	const size_t bytes = 4 * MIB;
+	pn_cu_stream blocking;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	assert_int_equal(rig.cu->stream_create(&blocking, 0), 0);
+	set_standin("copy_us=3000");
+	assert_int_equal(rig.cu->memset_d8_async(there, 5, bytes, blocking), 0);
+	assert_int_equal(rig_copy(&rig, (uintptr_t)at, (uintptr_t)there, bytes,
+				  NULL),
+			 0);
+	assert_int_equal(at[bytes - 1], 5);
+	set_standin("copy_us=0");
+	rig.cu->stream_destroy(blocking);
+	munmap(at, bytes);
+	end();
+}
+
+static void a_request_orders_what_the_stream_gets_later(void **state)
+{
+	const struct rig_attr attr = { .workers = 3 };
+	const size_t bytes = 8 * MIB;
+	struct pinion_cuda_request *request;
+	struct pn_copy_op op;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	gpu_fill(at, bytes, 5);
+	op = (struct pn_copy_op){ (void *)(uintptr_t)there, at, bytes, stream };
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
+		assert_int_equal(rig.cu->memcpy_dtod_async(there + 16 * MIB,
+							   there, bytes,
+							   stream),
+				 0);
+		assert_int_equal(pn_copy_request_wait(request, PINION_FOREVER),
+				 0);
+		assert_int_equal(rig.cu->stream_synchronize(stream), 0);
+		assert_int_equal(wrong_there(there + 16 * MIB, bytes, 5), 0);
+	}
+	/* And the way back, polled. */
+	memset(at, 0, bytes);
+	op = (struct pn_copy_op){ at, (void *)(uintptr_t)there, bytes, stream };
+	assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
+	assert_int_equal(rig.cu->memset_d8_async(there, 0, bytes, stream), 0);
+	while (pn_copy_request_test(request) == -EAGAIN)
+		sched_yield();
+	assert_int_equal(gpu_wrong(at, bytes, 5), 0);
+	assert_int_equal(rig_stats(&rig).bounced, 4);
+	munmap(at, bytes);
+	end();
+}
+
+static void requests_work_without_stream_memory_operations(void **state)
+{
+	const struct rig_attr attr = { .workers = 2 };
+	const size_t bytes = 8 * MIB;
+	struct pinion_cuda_request *request;
+	struct pn_copy_op op;
+	char *at;
+
+	(void)state;
+	(void)standin_or_skip();
+	begin(&attr);
+	set_standin("memops=0");
+	at = gpu_map(bytes);
+	gpu_fill(at, bytes, 6);
+	op = (struct pn_copy_op){ (void *)(uintptr_t)there, at, bytes, stream };
+	assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
+	assert_int_equal(pn_copy_request_wait(request, PINION_FOREVER), 0);
+	assert_int_equal(wrong_there(there, bytes, 6), 0);
+	set_standin("memops=1");
+	munmap(at, bytes);
+	end();
+}
+
+/* --- what stays registered ------------------------------------------------ */
+
+static void nothing_stays_registered_unless_asked_for(void **state)
+{
+	const struct rig_attr attr = { .workers = 2 };
+	struct pinion_cache_stats stats = { .size = sizeof(stats) };
+	const size_t bytes = 8 * MIB;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	gpu_fill(at, bytes, 1);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(to_gpu(at, bytes), 0);
+	pn_cache_query(rig.cache, &stats);
+	assert_int_equal(stats.regions, 0);
+	assert_int_equal(rig_stats(&rig).background_blocks, 0);
+	munmap(at, bytes);
+	end();
+}
+
+static void a_buffer_that_comes_again_is_registered_in_blocks(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	const size_t bytes = 10 * RIG_BLOCK;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	for (unsigned i = 0; i < 6; i++) {
+		gpu_fill(at, bytes, i);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		assert_int_equal(wrong_there(there, bytes, i), 0);
+		pn_copier_settle(rig.copier);
+	}
+	assert_true(rig_stats(&rig).registered >= 2);
+	/* 256, 256 and 128 KiB; shorter where the machine is slow. */
+	assert_true(rig_stats(&rig).background_blocks >= 3);
+	munmap(at, bytes);
+	end();
+}
+
+/* Copies while blocks become registered. */
+static void a_range_registered_in_part_is_copied(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	const size_t bytes = 3 * MIB;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)at + MIB, MIB,
+					   PINION_ACCESS_LOCAL_WRITE),
+			 0);
+	gpu_fill(at, bytes, 2);
+	assert_int_equal(to_gpu(at, bytes), 0);
+	memset(at, 0, bytes);
+	assert_int_equal(from_gpu(at, bytes), 0);
+	assert_int_equal(gpu_wrong(at, bytes, 2), 0);
+	assert_true(rig_stats(&rig).mixed >= 1);
+	/* Small ones, too: inside and across the edge. */
+	gpu_fill(at, bytes, 3);
+	assert_int_equal(to_gpu(at + MIB, 4096), 0);
+	assert_int_equal(wrong_there(there, 8, 0), 8);
+	gpu_fill(at + MIB - 4096, 8192, 4);
+	assert_int_equal(to_gpu(at + MIB - 4096, 8192), 0);
+	assert_int_equal(wrong_there(there, 8192, 4), 0);
+	munmap(at, bytes);
+	end();
+}
+
+/* --- releases ------------------------------------------------------------- */
+
+static void release_munmap(char *at, size_t bytes)
+{
+	munmap(at, bytes);
+	assert_ptr_equal(mmap(at, bytes, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 at);
+}
+
+static void release_dontneed(char *at, size_t bytes)
+{
+	assert_int_equal(madvise(at, bytes, MADV_DONTNEED), 0);
+}
+
+static void release_fixed(char *at, size_t bytes)
+{
+	assert_ptr_equal(mmap(at, bytes, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 at);
+}
+
+static void release_mremap(char *at, size_t bytes)
+{
+	char *other = gpu_map(bytes);
+
+	assert_ptr_equal(mremap(other, bytes, bytes,
+				MREMAP_MAYMOVE | MREMAP_FIXED, at),
+			 at);
+}
+
+static void release_moved_away(char *at, size_t bytes)
+{
+	char *other = gpu_map(bytes);
+
+	assert_ptr_equal(mremap(at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+				other),
+			 other);
+	assert_ptr_equal(mmap(at, bytes, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+			 at);
+	munmap(other, bytes);
+}
+
+static void release_part(char *at, size_t bytes)
+{
+	release_munmap(at + bytes / 2, 4096);
+}
+
+static void (*const releases[])(char *at, size_t bytes) = {
+	release_munmap, release_dontneed,   release_fixed,
+	release_mremap, release_moved_away, release_part,
+};
+
+static void new_bytes_arrive_after_every_kind_of_release(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	const size_t bytes = 2 * MIB;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	if (!pn_cache_keeps(rig.cache)) {
+		end();
+		skip();
+	}
+	at = gpu_map(bytes);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(releases); i++) {
+		gpu_fill(at, bytes, 100 + i);
+		assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)at,
+						   bytes,
+						   PINION_ACCESS_LOCAL_WRITE),
+				 0);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		assert_int_equal(rig_stats(&rig).registered, i + 1);
+		releases[i](at, bytes);
+		gpu_fill(at, bytes, 200 + i);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		assert_int_equal(wrong_there(there, bytes, 200 + i), 0);
+		memset(at, 0, bytes);
+		assert_int_equal(from_gpu(at, bytes), 0);
+		assert_int_equal(gpu_wrong(at, bytes, 200 + i), 0);
+		/* The program's own copy finds no registration of ours. */
+		pn_cache_settle(rig.cache);
+		gpu_fill(at, 4096, 300 + i);
+		pn_cache_flush(rig.cache);
+		assert_int_equal(rig.cu->memcpy_htod(there, at, 4096), 0);
+		assert_int_equal(wrong_there(there, 4096, 300 + i), 0);
+	}
+	munmap(at, bytes);
+	end();
+}
+
+/* --- what goes wrong ------------------------------------------------------ */
+
+static void a_tiny_budget_leaves_it_to_the_driver(void **state)
+{
+	const struct rig_attr attr = { .max_bytes = 64 << 10, .keep = true };
+	const size_t bytes = 16 * MIB;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	for (unsigned i = 0; i < 5; i++) {
+		gpu_fill(at, bytes, i);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		memset(at, 0, bytes);
+		assert_int_equal(from_gpu(at, bytes), 0);
+		assert_int_equal(gpu_wrong(at, bytes, i), 0);
+		assert_true(rig.budget.bytes <= 64 << 10);
+	}
+	assert_int_equal(rig_stats(&rig).bounced, 0);
+	assert_int_equal(rig_stats(&rig).driver, 10);
+	munmap(at, bytes);
+	end();
+}
+
+static void errors_of_the_driver_are_returned(void **state)
+{
+	static const char *const failures[] = {
+		"fail=cuMemcpyHtoDAsync_v2/1/2",
+		"fail=cuMemcpyHtoDAsync_v2/3/2",
+		"fail=cuStreamWriteValue32_v2/2/2",
+		"fail=cuStreamCreate/1/2",
+		"fail=cuStreamWaitEvent/1/2",
+	};
+	const struct rig_attr attr = { .workers = 3 };
+	const size_t bytes = 2 * MIB;
+	char *at;
+
+	(void)state;
+	(void)standin_or_skip();
+	at = gpu_map(bytes);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(failures); i++) {
+		begin(&attr);
+		gpu_fill(at, bytes, i);
+		set_standin(failures[i]);
+		assert_int_equal(rig_copy(&rig, (uintptr_t)there, (uintptr_t)at,
+					  bytes, NULL),
+				 -ENOMEM);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		assert_int_equal(wrong_there(there, bytes, i), 0);
+		end();
+	}
+	munmap(at, bytes);
+}
+
+static void a_captured_stream_is_left_to_the_driver(void **state)
+{
+	const struct rig_attr attr = { .workers = 2 };
+	const size_t bytes = 8 * MIB;
+	pn_cu_result (*begin_capture)(pn_cu_stream, int);
+	pn_cu_result (*end_capture)(pn_cu_stream, pn_cu_graph *);
+	pn_cu_graph graph;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	*(void **)&begin_capture =
+		dlsym(rig.cu->library, "cuStreamBeginCapture_v2");
+	*(void **)&end_capture = dlsym(rig.cu->library, "cuStreamEndCapture");
+	at = gpu_map(bytes);
+	/* Another thread's global capture is not disturbed either. */
+	assert_int_equal(to_gpu(at, bytes), 0);
+	assert_int_equal(begin_capture(stream,
+				       PN_CU_STREAM_CAPTURE_MODE_RELAXED),
+			 0);
+	uint64_t driver = rig_stats(&rig).driver;
+	(void)to_gpu(at, bytes);
+	assert_int_equal(rig_stats(&rig).driver, driver + 1);
+	(void)end_capture(stream, &graph);
+	munmap(at, bytes);
+	end();
+}
+
+/* --- threads -------------------------------------------------------------- */
+
+#define NTHREADS 16
+#define SHARE	 MIB
+
+static _Atomic unsigned wrong;
+static _Atomic int failed; /* the last error */
+
+static void copy_here(uintptr_t dst, uintptr_t src, size_t bytes,
+		      pn_cu_stream in)
+{
+	int ret = rig_copy(&rig, dst, src, bytes, in);
+
+	if (ret)
+		failed = ret;
+}
+
+static void *copy_to_and_fro(void *arg)
+{
+	uintptr_t n = (uintptr_t)arg;
+	const size_t bytes = SHARE - 4096 * (n % 3);
+	pn_cu_deviceptr mine = there + n * SHARE;
+	char *at = mmap(NULL, SHARE, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pn_cu_stream own = NULL;
+
+	rig.cu->ctx_set_current(rig.context);
+	if (n % 2)
+		rig.cu->stream_create(&own, PN_CU_STREAM_NON_BLOCKING);
+	for (unsigned i = 0; i < 6; i++) {
+		gpu_fill(at, bytes, n * 100 + i);
+		copy_here((uintptr_t)mine, (uintptr_t)at, bytes, own);
+		memset(at, 0, bytes);
+		copy_here((uintptr_t)at, (uintptr_t)mine, bytes, own);
+		wrong += gpu_wrong(at, bytes, n * 100 + i) != 0;
+		if (i % 2)
+			madvise(at, SHARE, MADV_DONTNEED);
+	}
+	if (own)
+		rig.cu->stream_destroy(own);
+	munmap(at, SHARE);
+	return NULL;
+}
+
+static void many_threads_copy(bool keep, size_t max_bytes)
+{
+	const struct rig_attr attr = { .workers = 4,
+				       .keep = keep,
+				       .max_bytes = max_bytes };
+	pthread_t threads[NTHREADS];
+
+	begin(&attr);
+	wrong = 0;
+	failed = 0;
+	for (uintptr_t i = 0; i < NTHREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL,
+						copy_to_and_fro, (void *)i),
+				 0);
+	for (unsigned i = 0; i < NTHREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(failed, 0);
+	assert_int_equal(wrong, 0);
+	end();
+}
+
+static void sixteen_threads_copy_at_once(void **state)
+{
+	(void)state;
+	many_threads_copy(false, 0);
+	many_threads_copy(true, 0);
+	many_threads_copy(true, MIB);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bytes_arrive_whatever_the_size),
+		cmocka_unit_test(a_destination_never_touched_is_written),
+		cmocka_unit_test(copies_begin_after_what_the_stream_had),
+		cmocka_unit_test(a_copy_in_the_legacy_stream_waits_for_others),
+		cmocka_unit_test(a_request_orders_what_the_stream_gets_later),
+		cmocka_unit_test(
+			requests_work_without_stream_memory_operations),
+		cmocka_unit_test(nothing_stays_registered_unless_asked_for),
+		cmocka_unit_test(
+			a_buffer_that_comes_again_is_registered_in_blocks),
+		cmocka_unit_test(a_range_registered_in_part_is_copied),
+		cmocka_unit_test(new_bytes_arrive_after_every_kind_of_release),
+		cmocka_unit_test(a_tiny_budget_leaves_it_to_the_driver),
+		cmocka_unit_test(errors_of_the_driver_are_returned),
+		cmocka_unit_test(a_captured_stream_is_left_to_the_driver),
+		cmocka_unit_test(sixteen_threads_copy_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

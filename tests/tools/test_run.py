@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""test_run.py PINION -- `pinion run` starts programs with libpinion-cuda.so
+preloaded, gets out of their way, and says clearly what is wrong."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from command import PINION, run
+
+LIBRARY = pathlib.Path(PINION).resolve().parent / "libpinion-cuda.so"
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.here = pathlib.Path(self.folder.name)
+
+    def test_the_library_is_preloaded_before_others(self):
+        other = LIBRARY.with_name("libpinion.so.0")
+        done = run("run", "--print", "a.out", "-x", LD_PRELOAD=str(other))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout,
+                         f"LD_PRELOAD={LIBRARY}:{other} a.out -x\n")
+        done = run("run", "--cuda", "sh", "-c", "grep pinion /proc/self/maps")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("libpinion-cuda.so", done.stdout)
+        self.assertIn("libpinion.so.0", done.stdout)
+
+    def test_a_program_without_cuda_runs_as_always(self):
+        done = run("run", "sh", "-c", "echo out; echo err >&2; exit 7")
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (7, "out\n", "err\n"))
+
+    def test_the_command_becomes_the_program(self):
+        with subprocess.Popen([PINION, "run", "sleep", "1000"]) as program:
+            try:
+                os.kill(program.pid, signal.SIGTERM)
+                self.assertEqual(program.wait(60), -signal.SIGTERM)
+            finally:
+                program.kill()
+
+    def test_programs_that_cannot_run(self):
+        done = run("run", str(self.here / "none"))
+        self.assertEqual(done.returncode, 127)
+        self.assertRegex(done.stderr, r"\Apinion: .*none: No such file")
+        done = run("run", str(self.here))
+        self.assertEqual(done.returncode, 126)
+        self.assertRegex(done.stderr, r"\Apinion: .*: Permission denied")
+
+    def test_wrong_command_lines(self):
+        for args, text in ((["run"], "name a program"),
+                           (["run", "--cuda=no", "true"], "nothing to do")):
+            done = run(*args)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), args)
+            self.assertRegex(done.stderr, rf"\Apinion: run: [^\n]*{text}")
+
+    def test_a_command_without_the_library_says_so(self):
+        command = self.here / "pinion"
+        shutil.copy(PINION, command)
+        done = subprocess.run([command, "run", "true"], text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("no libpinion-cuda.so beside this command", done.stderr)
+
+    def test_a_path_that_the_linker_would_split_is_refused(self):
+        folder = self.here / "with space"
+        folder.mkdir()
+        shutil.copy(PINION, folder)
+        shutil.copy(LIBRARY, folder)
+        done = subprocess.run([folder / "pinion", "run", "true"], text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("a colon or a space", done.stderr)
+
+    def test_traces_go_into_a_folder(self):
+        traces = self.here / "traces"
+        done = run("run", "--trace", str(traces), "sh", "-c",
+                   "echo $PINION_TRACE")
+        self.assertEqual(done.stdout, f"{traces}/%p.trace\n")
+        self.assertTrue(traces.is_dir())
+
+    def test_a_report_needs_something_recorded(self):
+        page = self.here / "page.html"
+        done = run("run", "--report", str(page), "true")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no process has recorded anything", done.stderr)
+        done = run("run", "--report", str(page), "sh", "-c", "exit 3")
+        self.assertEqual(done.returncode, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
