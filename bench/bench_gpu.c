@@ -59,14 +59,14 @@ struct values {
 #define AT(name) offsetof(struct values, name)
 
 static const struct pn_option options[] = {
-	{ "device", PN_OPTION_TEXT, "cuda", "the GPU: cuda, or cuda:1", AT(device),
-	  0, 0, NULL },
+	{ "device", PN_OPTION_TEXT, "cuda", "the GPU: cuda, or cuda:1",
+	  AT(device), 0, 0, NULL },
 	{ "experiment", PN_OPTION_CHOICE, "transfer", "what to measure",
 	  AT(experiment), 0, 0, experiments },
-	{ "min", PN_OPTION_BYTES, "1M", "transfer: smallest size", AT(min), 4096,
-	  UINT64_C(1) << 36, NULL },
-	{ "max", PN_OPTION_BYTES, "256M", "transfer: largest size", AT(max), 4096,
-	  UINT64_C(1) << 36, NULL },
+	{ "min", PN_OPTION_BYTES, "1M", "transfer: smallest size", AT(min),
+	  4096, UINT64_C(1) << 36, NULL },
+	{ "max", PN_OPTION_BYTES, "256M", "transfer: largest size", AT(max),
+	  4096, UINT64_C(1) << 36, NULL },
 	{ "fragment", PN_OPTION_BYTES, "4M", "transfer: length of a fragment",
 	  AT(fragment), 4096, UINT64_C(1) << 36, NULL },
 	{ "budget", PN_OPTION_TIME, "20s", "transfer: approximate time limit",
@@ -94,7 +94,8 @@ struct state {
 	struct pinion_heap *heap;
 };
 
-/* --- one use, by each method ----------------------------------------------- */
+/* --- one use, by each method -----------------------------------------------
+ */
 
 static int put(struct state *s, char *from, size_t len, uint64_t lkey,
 	       size_t offset)
@@ -140,9 +141,9 @@ static int post_fragment(struct state *s, const struct pn_mr *mr)
 	struct pn_op op = { .kind = PN_OP_WRITE,
 			    .sge = &sge,
 			    .nsge = 1,
-			    .remote_addr = s->gpu +
-					   (uint64_t)((char *)mr->addr -
-						      s->buffer),
+			    .remote_addr =
+				    s->gpu +
+				    (uint64_t)((char *)mr->addr - s->buffer),
 			    .rkey = s->rkey };
 
 	return pn_device_post(s->device, s->peer, &op);
@@ -204,11 +205,11 @@ static int post_pinned(struct state *s, struct pinion_pin *pin)
 	for (unsigned i = 0; !ret && i < pin->nsegments; i++) {
 		ret = pinion_pin_segment(pin, i, &segment);
 		if (!ret)
-			ret = post_fragment(s, &(struct pn_mr){
-						       .addr = segment.addr,
-						       .len = segment.len,
-						       .lkey = segment
-								       .local_key });
+			ret = post_fragment(
+				s,
+				&(struct pn_mr){ .addr = segment.addr,
+						 .len = segment.len,
+						 .lkey = segment.local_key });
 	}
 	return ret;
 }
@@ -265,7 +266,8 @@ static const struct {
 	{ "heap", from_heap },
 };
 
-/* --- transfer ---------------------------------------------------------------- */
+/* --- transfer ----------------------------------------------------------------
+ */
 
 static const unsigned reuses[] = { 1, 4, 16 };
 
@@ -392,7 +394,8 @@ static int run_transfer(struct state *s)
 	return ret;
 }
 
-/* --- helper ------------------------------------------------------------------ */
+/* --- helper ------------------------------------------------------------------
+ */
 
 /* Samples how much is registered. */
 struct sampler {
