@@ -44,7 +44,7 @@ static void every_profile_is_found_by_its_name(void **state)
 	for (; pn_profile_at(n); n++)
 		assert_ptr_equal(pn_profile_find(pn_profile_at(n)->name),
 				 pn_profile_at(n));
-	assert_int_equal(n, 7);
+	assert_int_equal(n, 8);
 	assert_null(pn_profile_find("abacus"));
 }
 

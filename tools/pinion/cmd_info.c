@@ -406,7 +406,7 @@ static int profile_width(const struct pn_profile *profile)
 {
 	int width = (int)strlen(profile->name) + 1;
 
-	return width < 9 ? 9 : width;
+	return width < 8 ? 8 : width;
 }
 
 /* One row per figure, one column per profile; fits in 80 columns. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "device/cuda/driver.h"
 #include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
@@ -109,6 +110,13 @@ static const struct experiment {
 	  "", NULL, 20, 20 },
 	{ "put", "R2", "bench put --device sim:cost=rashti2011", "--max 64K",
 	  "", 3, 20 },
+	/* All of them on a GPU, with measured times; where there is one. */
+	{ "gpu-transfer", "G7", "bench gpu", "--max 64M --budget 5s",
+	  "--max 1G --fragment 16M --budget 60s", 6, 65 },
+	{ "gpu-helper", "G7", "bench gpu --experiment helper", "--periods 8",
+	  "--periods 30", 50, 140 },
+	{ "policies-h200", "G7 M2", "sim cache --profile h200 --policy lru,mre",
+	  "--trace gen:httpd,requests=20000", "--trace gen:httpd", 5, 30 },
 };
 
 #define N PN_ARRAY_LEN(experiments)
@@ -227,9 +235,18 @@ static int run_one(const struct values *values, const struct experiment *e,
 
 /* --- all of them ---------------------------------------------------------- */
 
+/* Whether the machine has what the experiment needs. */
+static bool can_run(const struct experiment *e)
+{
+	const struct pn_cuda_driver *driver;
+
+	return strncmp(e->name, "gpu-", 4) ||
+	       !pn_cuda_driver_init(&driver, NULL);
+}
+
 static bool wanted(const struct values *values, const struct experiment *e)
 {
-	return !values->only[0] || !strcmp(values->only, e->name);
+	return values->only[0] ? !strcmp(values->only, e->name) : can_run(e);
 }
 
 static unsigned run_all(const struct values *values)

@@ -182,12 +182,12 @@ static pn_cu_result start_copy(struct pn_cuda_device *dev, enum pn_op_kind kind,
 }
 
 /* The driver checks the GPU's side: an invalid value is a range there that is
- * not allocated. */
+ * not allocated. After other errors the context is of no use. */
 static int copy_error(pn_cu_result result)
 {
-	int ret = pn_cuda_errno(result);
-
-	return ret == -EINVAL ? -EACCES : ret == -ENODEV ? -ECONNRESET : ret;
+	if (result == PN_CUDA_ERROR_INVALID_VALUE)
+		return -EACCES;
+	return result == PN_CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -ECONNRESET;
 }
 
 /* Copies segment after segment, in runs. *started: whether anything was. */
@@ -235,12 +235,8 @@ static int start_op(struct pn_cuda_device *dev, const struct pn_op *op)
 	struct pn_cuda_op *slot = &dev->ops[dev->tail % PN_CUDA_DEPTH];
 	bool started = false;
 	pn_cu_result result;
-	int ret = check_stream(dev);
+	int ret = start_copies(dev, op, &started);
 
-	if (!ret && dev->tail - dev->head == PN_CUDA_DEPTH)
-		return -EAGAIN;
-	if (!ret)
-		ret = start_copies(dev, op, &started);
 	if (ret && !started)
 		return ret;
 	slot->user = op->user;
@@ -288,7 +284,11 @@ int pn_cuda_post(struct pn_device *device, struct pn_peer *peer,
 	if (pn_cuda_enter(device, &scope))
 		return -ECONNRESET;
 	pn_lock(&dev->lock);
-	ret = start_op(dev, op);
+	ret = check_stream(dev);
+	if (!ret && dev->tail - dev->head == PN_CUDA_DEPTH)
+		ret = -EAGAIN;
+	if (!ret)
+		ret = start_op(dev, op);
 	pn_unlock(&dev->lock);
 	pn_cuda_leave(device, &scope);
 	return ret;

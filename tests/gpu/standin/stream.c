@@ -38,10 +38,13 @@ struct CUevent_st {
 	unsigned refs;		      /* the handle, operations */
 	bool destroyed;
 	struct CUgraph_st *capture; /* recorded there last */
+	pn_cu_context context;
+	struct CUevent_st *next; /* those that have a handle */
 };
 
 static uint64_t next_ticket = 1; /* standin_lock, as all here */
 static struct CUgraph_st *captures;
+static struct CUevent_st *events;
 static __thread int thread_mode = PN_CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static void *run_stream(void *arg);
@@ -144,6 +147,17 @@ static bool ready_locked(const struct CUstream_st *s, const struct op *op)
 	if (op->kind == OP_WAIT)
 		return op->event->completed >= op->value;
 	return op->kind != OP_VALUE_WAIT || value_reached(op);
+}
+
+/* The handle is of no use any more. */
+static void unlist_event_locked(struct CUevent_st *event)
+{
+	struct CUevent_st **at = &events;
+
+	while (*at && *at != event)
+		at = &(*at)->next;
+	if (*at)
+		*at = event->next;
 }
 
 static void put_event_locked(struct CUevent_st *event)
@@ -644,6 +658,13 @@ void stream_drop_context(pn_cu_context context)
 		if (!s->dying)
 			kill_locked(s);
 	}
+	for (struct CUevent_st *e = events, *after; e; e = after) {
+		after = e->next;
+		if (e->context != context)
+			continue;
+		unlist_event_locked(e);
+		put_event_locked(e);
+	}
 	context->legacy = NULL;
 }
 
@@ -655,6 +676,11 @@ STANDIN_API pn_cu_result cuEventCreate(pn_cu_event *out, unsigned flags)
 	(void)flags;
 	*out = calloc(1, sizeof(**out));
 	(*out)->refs = 1;
+	(*out)->context = standin_current();
+	pthread_mutex_lock(&standin_lock);
+	(*out)->next = events;
+	events = *out;
+	pthread_mutex_unlock(&standin_lock);
 	return 0;
 }
 
@@ -664,6 +690,7 @@ STANDIN_API pn_cu_result cuEventDestroy_v2(pn_cu_event event)
 	if (!event)
 		return PN_CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&standin_lock);
+	unlist_event_locked(event);
 	put_event_locked(event);
 	pthread_mutex_unlock(&standin_lock);
 	return 0;
