@@ -87,8 +87,10 @@ static inline struct pinion_cuda_stats rig_stats(struct rig *rig)
 static inline int rig_copy(struct rig *rig, uintptr_t dst, uintptr_t src,
 			   size_t bytes, pn_cu_stream stream)
 {
-	struct pn_copy_op op = { (void *)dst, (const void *)src, bytes,
-				 stream };
+	struct pn_copy_op op = { .dst = (void *)dst,
+				 .src = (const void *)src,
+				 .bytes = bytes,
+				 .stream = stream };
 
 	return pn_copier_copy(rig->copier, &op, NULL);
 }

@@ -178,7 +178,10 @@ static void a_request_orders_what_the_stream_gets_later(void **state)
 	begin(&attr);
 	at = gpu_map(bytes);
 	gpu_fill(at, bytes, 5);
-	op = (struct pn_copy_op){ (void *)(uintptr_t)there, at, bytes, stream };
+	op = (struct pn_copy_op){ .dst = (void *)(uintptr_t)there,
+				  .src = at,
+				  .bytes = bytes,
+				  .stream = stream };
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
 		assert_int_equal(rig.cu->memcpy_dtod_async(there + 16 * MIB,
@@ -192,7 +195,10 @@ static void a_request_orders_what_the_stream_gets_later(void **state)
 	}
 	/* And the way back, polled. */
 	memset(at, 0, bytes);
-	op = (struct pn_copy_op){ at, (void *)(uintptr_t)there, bytes, stream };
+	op = (struct pn_copy_op){ .dst = at,
+				  .src = (void *)(uintptr_t)there,
+				  .bytes = bytes,
+				  .stream = stream };
 	assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
 	assert_int_equal(rig.cu->memset_d8_async(there, 0, bytes, stream), 0);
 	while (pn_copy_request_test(request) == -EAGAIN)
@@ -217,7 +223,10 @@ static void requests_work_without_stream_memory_operations(void **state)
 	set_standin("memops=0");
 	at = gpu_map(bytes);
 	gpu_fill(at, bytes, 6);
-	op = (struct pn_copy_op){ (void *)(uintptr_t)there, at, bytes, stream };
+	op = (struct pn_copy_op){ .dst = (void *)(uintptr_t)there,
+				  .src = at,
+				  .bytes = bytes,
+				  .stream = stream };
 	assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
 	assert_int_equal(pn_copy_request_wait(request, PINION_FOREVER), 0);
 	assert_int_equal(wrong_there(there, bytes, 6), 0);
