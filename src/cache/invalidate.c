@@ -16,6 +16,12 @@
  *   STALE, and it is not published. Between BEFORE and AFTER no region that
  *   overlaps is published either: the device may have pinned the old pages
  *   after BEFORE was drained.
+ * - A region that is out of the index and still registered, where the device
+ *   finds registrations by address: a later region could share its pages. The
+ *   device itself says whether it holds pages of the range, and the drained
+ *   notice marks them as released there. The cache's own counts would not do:
+ *   such a region may be dying, in a batch, private, or registered by a thread
+ *   that has not published it yet.
  * - The ring is full: everything is invalidated.
  * - The table of releases in flight is full: no new region is published until
  *   the cache is closed. That takes more than 256 threads inside munmap() at
@@ -142,14 +148,6 @@ static bool post_notice(struct pn_cache *cache, uintptr_t addr, size_t len)
 	return append(cache, addr, len);
 }
 
-/* Regions that are out of the index and still registered: a device that finds
- * registrations by address must learn that they are stale, too. */
-static bool has_dying_by_address(struct pn_cache *cache)
-{
-	return cache->device->caps & PN_CAP_BY_ADDRESS &&
-	       atomic_load_explicit(&cache->dying.n, memory_order_relaxed);
-}
-
 void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 			  enum pn_release_phase phase)
 {
@@ -174,7 +172,7 @@ void pn_invalidate_notice(void *arg, uintptr_t addr, size_t len,
 		atomic_fetch_add(&cache->exposed.releases, 1);
 		pn_worker_wake_idle(cache);
 	} else if (pn_index_any(&cache->index, range) ||
-		   has_dying_by_address(cache)) {
+		   pn_device_holds(cache->device, addr, len)) {
 		post_notice(cache, addr, len);
 		pn_worker_wake_idle(cache);
 	}

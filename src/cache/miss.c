@@ -140,16 +140,23 @@ static void count_miss(struct pn_plan *plan) PN_REQUIRES(&plan->cache->lock)
 		plan->reason = PN_BECAUSE_ACCESS;
 }
 
+/* Whether releases of the new regions matter. Those of private ones do where
+ * registrations are found by address: a later region would share the pages. */
+static bool must_watch(const struct pn_plan *plan)
+{
+	return plan->cache->subscribed &&
+	       (!(plan->flags & PINION_PIN_BYPASS) ||
+		plan->cache->device->caps & PN_CAP_BY_ADDRESS);
+}
+
 /* Has the monitor watch the new regions; one that it cannot watch is not kept.
  */
 static void watch_fresh(struct pn_plan *plan)
 {
-	for (unsigned i = 0; i < plan->nfresh; i++) {
+	for (unsigned i = 0; must_watch(plan) && i < plan->nfresh; i++) {
 		struct pn_region *region = pn_plan_region(plan, i);
 		struct pn_range range = pn_region_range(region);
 
-		if (!plan->cache->subscribed || plan->flags & PINION_PIN_BYPASS)
-			continue;
 		region->watch =
 			plan->one_use || pn_monitor_watch(range.addr, range.len)
 				? PN_WATCH_REFUSED
@@ -175,6 +182,10 @@ static void publish_or_drop(struct pn_cache *cache, struct pn_region *region)
 					  kept ? PN_DECIDED_KEPT
 					       : PN_DECIDED_DROPPED,
 					  PN_BECAUSE_NOTHING);
+	/* The notice was drained before the device knew of the pages. */
+	if (pn_unlikely(stale))
+		pn_device_released(cache->device, (uintptr_t)region->mr.addr,
+				   region->mr.len);
 	if (!kept)
 		pn_region_die_locked(cache, region,
 				     stale ? PN_BECAUSE_RELEASED

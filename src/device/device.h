@@ -392,6 +392,8 @@ struct pn_device_ops {
 	int (*rekey)(struct pn_device *device, struct pn_mr *mr);
 	/* See pn_device_released(). NULL: does not matter to this kind. */
 	void (*released)(struct pn_device *device, uintptr_t addr, size_t len);
+	/* See pn_device_holds(). NULL: never. */
+	bool (*holds)(struct pn_device *device, uintptr_t addr, size_t len);
 	void (*pinned)(struct pn_device *device, struct pn_pinned *out);
 
 	void (*address)(struct pn_device *device, struct pn_address *out);
@@ -557,6 +559,17 @@ static inline void pn_device_released(struct pn_device *device, uintptr_t addr,
 {
 	if (pn_unlikely(device->ops->released))
 		device->ops->released(device, addr, len);
+}
+
+/* With PN_CAP_BY_ADDRESS: whether memory of the program in these pages is
+ * registered, from before the device looks at the pages until it has forgotten
+ * them, whatever the cache knows of it. Without it: false. Takes no lock,
+ * allocates nothing and calls no system: it is asked inside free(). */
+static inline bool pn_device_holds(struct pn_device *device, uintptr_t addr,
+				   size_t len)
+{
+	return pn_unlikely(device->ops->holds) &&
+	       device->ops->holds(device, addr, len);
 }
 
 static inline void pn_device_pinned(struct pn_device *device,

@@ -404,6 +404,46 @@ static void new_bytes_arrive_after_every_kind_of_release(void **state)
 
 /* --- what goes wrong ------------------------------------------------------ */
 
+/* A registration that the cache does not keep, as those of the pipeline, is
+ * still there: what is registered next must not share its pages. */
+static void what_was_released_is_shared_with_nobody(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	const unsigned access = PINION_ACCESS_LOCAL_WRITE;
+	const size_t bytes = MIB;
+	struct pinion_pin pin;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	if (!pn_cache_keeps(rig.cache)) {
+		end();
+		skip();
+	}
+	for (unsigned i = 0; i < PN_ARRAY_LEN(releases); i++) {
+		at = gpu_map(bytes);
+		gpu_fill(at, bytes, 1);
+		assert_int_equal(pn_cache_pin(rig.cache, at, bytes,
+					      access | PINION_PIN_BYPASS, &pin),
+				 0);
+		releases[i](at, bytes);
+		gpu_fill(at, bytes, 2 + i);
+		assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)at,
+						   bytes, access),
+				 -ENOBUFS);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		assert_int_equal(wrong_there(there, bytes, 2 + i), 0);
+		pn_cache_unpin(rig.cache, &pin);
+		assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)at,
+						   bytes, access),
+				 0);
+		assert_int_equal(to_gpu(at, bytes), 0);
+		assert_int_equal(wrong_there(there, bytes, 2 + i), 0);
+		munmap(at, bytes);
+	}
+	end();
+}
+
 static void a_tiny_budget_leaves_it_to_the_driver(void **state)
 {
 	const struct rig_attr attr = { .max_bytes = 64 << 10, .keep = true };
@@ -573,6 +613,7 @@ int main(void)
 			a_buffer_that_comes_again_is_registered_in_blocks),
 		cmocka_unit_test(a_range_registered_in_part_is_copied),
 		cmocka_unit_test(new_bytes_arrive_after_every_kind_of_release),
+		cmocka_unit_test(what_was_released_is_shared_with_nobody),
 		cmocka_unit_test(a_tiny_budget_leaves_it_to_the_driver),
 		cmocka_unit_test(errors_of_the_driver_are_returned),
 		cmocka_unit_test(a_captured_stream_is_left_to_the_driver),

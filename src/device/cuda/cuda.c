@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pages.h"
+#include "device/cuda/gate.h"
 
 /* --- keys ----------------------------------------------------------------- */
 
@@ -202,6 +203,14 @@ static void cuda_released(struct pn_device *device, uintptr_t addr, size_t len)
 {
 	pn_cuda_blocks_released(&pn_cuda_of(device)->blocks,
 				pn_range_pages(addr, len, PN_PAGE_BYTES));
+}
+
+/* The gate knows of every device: more than needed does no harm. */
+static bool cuda_holds(struct pn_device *device, uintptr_t addr, size_t len)
+{
+	(void)device;
+	return pn_cuda_gate_holds(
+		pn_range_pages(addr, len, PN_PAGE_BYTES));
 }
 
 static void cuda_pinned(struct pn_device *device, struct pn_pinned *out)
@@ -444,6 +453,7 @@ const struct pn_device_ops pn_cuda_ops = {
 	.dereg = cuda_dereg,
 	.rekey = cuda_rekey,
 	.released = cuda_released,
+	.holds = cuda_holds,
 	.pinned = cuda_pinned,
 	.address = pn_cuda_address,
 	.attach = pn_cuda_attach,
