@@ -38,6 +38,7 @@ PINION_ADDRESS_BYTES = 528
 PINION_FOREVER = 18446744073709551615
 PINION_EXPOSURE_KEY_BYTES = 512
 PINION_REGISTRAR_READ_ONLY = 1
+PINION_CUDA_EXPLAIN_FROM_GPU = 1
 
 
 class pinion_config_option(Structure):
@@ -388,6 +389,37 @@ class pinion_attr(Structure):
     ]
 
 
+class pinion_cuda_copy_attr(Structure):
+    __slots__ = ()
+    _fields_ = [
+        ("size", c_size_t),
+        ("flags", c_uint64),
+        ("dst", c_void_p),
+        ("src", c_void_p),
+        ("bytes", c_size_t),
+        ("stream", c_void_p),
+    ]
+
+
+class pinion_cuda_stats(Structure):
+    __slots__ = ()
+    _fields_ = [
+        ("size", c_size_t),
+        ("driver", c_uint64),
+        ("bounced", c_uint64),
+        ("registered", c_uint64),
+        ("mixed", c_uint64),
+        ("bounced_bytes", c_uint64),
+        ("registered_bytes", c_uint64),
+        ("background_blocks", c_uint64),
+        ("background_bytes", c_uint64),
+        ("explored", c_uint64),
+        ("bounce_bytes", c_size_t),
+        ("workers", c_uint),
+        ("workers_asleep", c_uint),
+    ]
+
+
 # Name: what the call returns, and the types of its arguments.
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "pinion_config_query": (c_int, [
@@ -596,6 +628,24 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     ]),
     "pinion_version": (c_char_p, [
     ]),
+    "pinion_cuda_copy": (c_int, [
+        c_void_p, c_void_p, c_void_p, c_size_t, c_void_p
+    ]),
+    "pinion_cuda_copy_start": (c_int, [
+        c_void_p, c_void_p, c_void_p
+    ]),
+    "pinion_cuda_test": (c_int, [
+        c_void_p
+    ]),
+    "pinion_cuda_wait": (c_int, [
+        c_void_p, c_uint64
+    ]),
+    "pinion_cuda_query": (c_int, [
+        c_void_p, c_void_p
+    ]),
+    "pinion_cuda_explain": (c_int, [
+        c_void_p, c_void_p, c_uint, c_void_p
+    ]),
 }
 
 # What errors of calls mean, from the manual pages.
@@ -608,6 +658,10 @@ ERRORS: List[Tuple[str, str, str]] = [
     ("E2BIG",
      'close endpoint_explain endpoint_open heap_open open version',
      'Attr asks for what this version does not know, see pinion_attr(3).'),
+    ("E2BIG",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'Attr sets fields that this library does not know.'),
     ("E2BIG",
      'grant probe put_when recv_unexpected',
      'Message asks for what this version does not know, see '
@@ -644,6 +698,9 @@ ERRORS: List[Tuple[str, str, str]] = [
      'close open version',
      'The system gives no further thread or thread key, or no locked '
      'memory (mlockall(2)).'),
+    ("EAGAIN",
+     'cuda_test',
+     'The copy has not ended. Else: the driver is not ready.'),
     ("EAGAIN",
      'endpoint_arm',
      'There is something to poll.'),
@@ -695,6 +752,11 @@ ERRORS: List[Tuple[str, str, str]] = [
      'cache_revoke',
      'The device cannot revoke keys and the memory is in use; or it is a'
      " heap's (pinion_heap_open(3)), whose blocks share their keys."),
+    ("EBUSY",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'A capture forbids the copy, or memory in the range stays '
+     'registered by a copy that does not end.'),
     ("ECANCELED",
      'atomic_compare_swap atomic_fetch_add atomic_swap get peer_fence '
      'peer_flush put',
@@ -731,6 +793,15 @@ ERRORS: List[Tuple[str, str, str]] = [
      'The peer is gone: it has closed its endpoint, its process has '
      'ended, or there is nobody at the address (any more). Also as a '
      'status.'),
+    ("EDEADLK",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'The stream of a request stops its copy.'),
+    ("EEXIST EIO",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     "Other errors of the driver. A line on standard error has CUDA's "
+     'name of the error.'),
     ("EFAULT",
      'atomic_compare_swap atomic_fetch_add atomic_swap get peer_fence '
      'peer_flush put',
@@ -746,6 +817,10 @@ ERRORS: List[Tuple[str, str, str]] = [
      'first match_bytes of long ones, what goes through bounce buffers) '
      'is read and written as by memcpy(3), and the program gets SIGSEGV.'
      ' The endpoint and the peer stay usable.'),
+    ("EFAULT",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'The memory cannot be registered, or its registration is gone.'),
     ("EFAULT",
      'device_register',
      'Not mapped, or mapped in a way that the device cannot pin (soft: '
@@ -799,6 +874,11 @@ ERRORS: List[Tuple[str, str, str]] = [
     ("EINVAL",
      'config_query',
      'Context or out is NULL, or size is 0.'),
+    ("EINVAL",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'NULL; a range that wraps around; unknown flags; a value, stream or'
+     ' CUDA context that the driver refuses.'),
     ("EINVAL",
      'device_deregister endpoint_address endpoint_close exposure_close '
      'exposure_key heap_close heap_trim peer_address remote_close',
@@ -955,6 +1035,10 @@ ERRORS: List[Tuple[str, str, str]] = [
      'The first operation found no room for bounce buffers, 260 KiB, on '
      'a device that needs them pinned (soft does only with strict).'),
     ("ENOBUFS",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'The budget has no room for a registration that the copy needs.'),
+    ("ENOBUFS",
      'endpoint_open',
      "There is no room in the budget for the endpoint's own buffers: "
      'raise max_bytes or RLIMIT_MEMLOCK.'),
@@ -987,6 +1071,10 @@ ERRORS: List[Tuple[str, str, str]] = [
      'close open version',
      'There is no such device.'),
     ("ENODEV",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'The CUDA context is gone (cudaDeviceReset()), or the GPU is.'),
+    ("ENODEV",
      'device_register exposure_open heap_aligned heap_calloc heap_free '
      'heap_malloc heap_realloc heap_usable_size pin pin_list pin_test '
      'pin_wait unpin',
@@ -994,6 +1082,9 @@ ERRORS: List[Tuple[str, str, str]] = [
     ("ENOENT",
      'config_query',
      'There are no more options.'),
+    ("ENOENT",
+     'cuda_explain',
+     'There are no more ways.'),
     ("ENOENT",
      'endpoint_explain',
      'There are no more protocols.'),
@@ -1024,6 +1115,10 @@ ERRORS: List[Tuple[str, str, str]] = [
      'close open version',
      'No memory, or too little of it may be pinned or locked: raise '
      'ulimit -l.'),
+    ("ENOMEM",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'No memory, of the host or of the GPU.'),
     ("ENOMEM",
      'device_register',
      'The limit on pinned memory (RLIMIT_MEMLOCK, max_bytes) or on the '
@@ -1064,6 +1159,11 @@ ERRORS: List[Tuple[str, str, str]] = [
      'that the option numa_node asks for, or the adapter does not bind a'
      ' memory window.'),
     ("EOPNOTSUPP",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     'The device of the context is no GPU, or the driver does not '
+     'support the copy.'),
+    ("EOPNOTSUPP",
      'device_register exposure_open pin pin_list pin_test pin_wait unpin',
      'The adapter did not bind a memory window (verbs with windows=yes, '
      'logged).'),
@@ -1094,6 +1194,10 @@ ERRORS: List[Tuple[str, str, str]] = [
      'close open version',
      'The same; or this process was made by _Fork(3) or by a raw '
      'clone(2) or fork(2) system call, see CAVEATS in pinion(7).'),
+    ("EPERM",
+     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
+     'cuda_wait',
+     "The context or the request is of this process's parent."),
     ("EPERM",
      'device_register exposure_open',
      'The system forbids the device soft another io_uring.'),
@@ -1136,6 +1240,9 @@ ERRORS: List[Tuple[str, str, str]] = [
      'cancel inject peer_prefetch recv recv_cancel send test wait',
      'The other side could not go on, for want of memory or because its '
      'buffer is not mapped. The peer stays usable.'),
+    ("ETIMEDOUT",
+     'cuda_wait',
+     'The copy has not ended; the request stays good.'),
     ("ETIMEDOUT",
      'device_register endpoint_open exposure_open heap_aligned '
      'heap_calloc heap_free heap_malloc heap_realloc heap_usable_size '
