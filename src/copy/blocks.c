@@ -154,6 +154,24 @@ static bool pin_block(struct participant *p, struct slot *slot)
 	return !pn_cache_pin(cache, slot->host, slot->len, flags, &slot->pin);
 }
 
+/* A segment may have several registrations: a call of the driver each. */
+static pn_cu_result copy_segment(struct participant *p, struct slot *slot,
+				 const struct pinion_pin_segment *segment)
+{
+	pn_cu_result ret = PN_CUDA_SUCCESS;
+	char *at = segment->addr;
+	size_t left = segment->len;
+
+	while (!ret && left) {
+		size_t n = pn_cuda_run(p->copier->attr.device, at, left);
+
+		ret = copy_bytes(p, at, slot->host, at, n);
+		at += n;
+		left -= n;
+	}
+	return ret;
+}
+
 static pn_cu_result copy_pinned(struct participant *p, struct slot *slot)
 {
 	struct pinion_pin_segment segment;
@@ -161,8 +179,7 @@ static pn_cu_result copy_pinned(struct participant *p, struct slot *slot)
 
 	for (unsigned i = 0; !ret && i < slot->pin.nsegments; i++) {
 		pn_assert(!pn_cache_pin_segment(&slot->pin, i, &segment));
-		ret = copy_bytes(p, segment.addr, slot->host, segment.addr,
-				 segment.len);
+		ret = copy_segment(p, slot, &segment);
 	}
 	atomic_fetch_add_explicit(&p->job->registered_bytes, slot->len,
 				  memory_order_relaxed);

@@ -43,6 +43,10 @@ bool pn_copy_call_is_ours(struct pn_copy_call *call);
  * and copies nothing. */
 pn_cu_result pn_copy_call_driver(struct pn_copy_call *call);
 
+/* The driver's copy, whatever is in the way: registrations of ours are given
+ * up first. They may come between the look at the memory and the copy. */
+pn_cu_result pn_copy_call_by_driver(struct pn_copy_call *call);
+
 /* The fastest way; returns when the bytes have moved. */
 pn_cu_result pn_copy_call_move(struct pn_copy_call *call);
 

@@ -114,7 +114,7 @@ static pn_cu_result copy_slowly(struct pn_copy_call *call)
 		call->status = -EXDEV;
 		ret = PN_CUDA_ERROR_INVALID_VALUE;
 	} else {
-		ret = pn_copy_call_driver(call);
+		ret = pn_copy_call_by_driver(call);
 	}
 	pn_copy_call_leave(call);
 	return ret;

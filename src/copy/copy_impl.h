@@ -13,6 +13,7 @@
 #include "copy/background.h"
 #include "copy/choose.h"
 #include "copy/copy.h"
+#include "device/cuda/cuda.h"
 
 #define PN_COPY_MAX_SEATS 16
 #define PN_COPY_NBUFFERS  2

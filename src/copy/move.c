@@ -8,23 +8,40 @@
 
 /* --- registered memory ---------------------------------------------------- */
 
+/* A segment may have several registrations: a call of the driver each. */
+static pn_cu_result copy_segment(const struct pn_copy_call *call,
+				 const struct pinion_pin_segment *segment)
+{
+	const struct pn_cuda_driver *cu = call->copier->cu;
+	pn_cu_result ret = PN_CUDA_SUCCESS;
+	char *at = segment->addr;
+	size_t left = segment->len;
+
+	while (!ret && left) {
+		size_t n = pn_cuda_run(call->copier->attr.device, at, left);
+		pn_cu_deviceptr gpu =
+			call->gpu + ((uintptr_t)at - call->host.addr);
+
+		ret = call->direction == PN_COPY_TO_GPU
+			      ? cu->memcpy_htod_async(gpu, at, n,
+						      call->op->stream)
+			      : cu->memcpy_dtoh_async(at, gpu, n,
+						      call->op->stream);
+		at += n;
+		left -= n;
+	}
+	return ret;
+}
+
 pn_cu_result pn_copy_call_segments(const struct pn_copy_call *call,
 				   const struct pinion_pin *pin)
 {
-	const struct pn_cuda_driver *cu = call->copier->cu;
-	struct pinion_pin_segment s;
+	struct pinion_pin_segment segment;
 	pn_cu_result ret = PN_CUDA_SUCCESS;
 
 	for (unsigned i = 0; !ret && i < pin->nsegments; i++) {
-		pn_cu_deviceptr gpu;
-
-		pn_assert(!pn_cache_pin_segment(pin, i, &s));
-		gpu = call->gpu + ((uintptr_t)s.addr - call->host.addr);
-		ret = call->direction == PN_COPY_TO_GPU
-			      ? cu->memcpy_htod_async(gpu, s.addr, s.len,
-						      call->op->stream)
-			      : cu->memcpy_dtoh_async(s.addr, gpu, s.len,
-						      call->op->stream);
+		pn_assert(!pn_cache_pin_segment(pin, i, &segment));
+		ret = copy_segment(call, &segment);
 	}
 	return ret;
 }
@@ -214,13 +231,14 @@ static void sleep_briefly(void)
  * to avoid the driver: gives up what is in the way. */
 static pn_cu_result yield_to_driver(struct pn_copy_call *call)
 {
+	const struct pn_copy_op *op = call->op;
 	pn_cu_result ret;
 	int tries = 0;
 
 	do {
 		/* A block that is being registered ends by itself. */
-		if (pn_copier_yield(call->copier, (void *)call->host.addr,
-				    call->host.len))
+		if (pn_copier_yield(call->copier, op->dst, op->bytes) ||
+		    pn_copier_yield(call->copier, op->src, op->bytes))
 			sleep_briefly();
 		ret = pn_copy_call_driver(call);
 	} while (call->held && ++tries < YIELDS);
@@ -230,7 +248,7 @@ static pn_cu_result yield_to_driver(struct pn_copy_call *call)
 	return PN_CUDA_ERROR_UNKNOWN;
 }
 
-static pn_cu_result move_by_driver(struct pn_copy_call *call)
+pn_cu_result pn_copy_call_by_driver(struct pn_copy_call *call)
 {
 	pn_cu_result ret = pn_copy_call_driver(call);
 
@@ -263,7 +281,7 @@ static pn_cu_result move_by(struct pn_copy_call *call, enum pn_copy_way *way)
 
 	if (!seat) {
 		*way = PN_COPY_DRIVER;
-		return move_by_driver(call);
+		return pn_copy_call_by_driver(call);
 	}
 	if (*way == PN_COPY_NWAYS)
 		*way = PN_COPY_BOUNCE;

@@ -283,7 +283,7 @@ static pn_cu_result start_call(struct pn_copy_call *call,
 
 	request->context = call->context;
 	if (!pn_copy_call_is_ours(call)) {
-		ret = pn_copy_call_driver(call);
+		ret = pn_copy_call_by_driver(call);
 		return ret ? ret : end_by_event(call, request);
 	}
 	pn_copy_call_use(call);

@@ -191,13 +191,40 @@ static int register_most(struct pn_cuda_blocks *blocks, struct pn_range *range)
 
 /* --- adding --------------------------------------------------------------- */
 
+static uint64_t releases_so_far(struct pn_cuda_blocks *blocks)
+{
+	uint64_t n;
+
+	pn_lock(&blocks->lock);
+	n = blocks->nreleases;
+	pn_unlock(&blocks->lock);
+	return n;
+}
+
+/* Whether some of the pages were released since there were so many releases. */
+static bool released_since(const struct pn_cuda_blocks *blocks,
+			   struct pn_range range, uint64_t since)
+	PN_REQUIRES(&blocks->lock)
+{
+	if (blocks->nreleases - since > PN_CUDA_RELEASES)
+		return true;
+	for (; since < blocks->nreleases; since++)
+		if (pn_range_overlaps(
+			    range, blocks->releases[since % PN_CUDA_RELEASES]))
+			return true;
+	return false;
+}
+
+/* A block whose registration began when there were so many releases. */
 static int enter_block(struct pn_cuda_blocks *blocks,
-		       struct pn_cuda_block block)
+		       struct pn_cuda_block block, uint64_t since)
 {
 	int ret;
 
 	pn_lock(&blocks->lock);
 	ret = reserve_locked(blocks);
+	block.stale =
+		!block.foreign && released_since(blocks, block.range, since);
 	if (!ret)
 		insert_locked(blocks, block);
 	pn_unlock(&blocks->lock);
@@ -214,7 +241,7 @@ static int add_foreign(struct pn_cuda_blocks *blocks, struct pn_range range,
 	if (foreign_end < end_of(range))
 		block.range.len = foreign_end - range.addr;
 	*end = end_of(block.range);
-	return enter_block(blocks, block);
+	return enter_block(blocks, block, releases_so_far(blocks));
 }
 
 /* Makes a block at the start of range, where there is none. */
@@ -222,6 +249,7 @@ static int add_block(struct pn_cuda_blocks *blocks, struct pn_range range,
 		     bool own, uintptr_t *end) PN_REQUIRES(&blocks->calls)
 {
 	struct pn_cuda_block block = { .refs = 1, .held = !own };
+	uint64_t since = releases_so_far(blocks);
 	uintptr_t foreign_end;
 	int ret;
 
@@ -241,7 +269,7 @@ static int add_block(struct pn_cuda_blocks *blocks, struct pn_range range,
 		return ret;
 	atomic_fetch_add(&blocks->bytes, block.range.len);
 	*end = end_of(block.range);
-	ret = enter_block(blocks, block);
+	ret = enter_block(blocks, block, since);
 	if (ret)
 		call_unregister(blocks, &block);
 	return ret;
@@ -374,6 +402,7 @@ void pn_cuda_blocks_released(struct pn_cuda_blocks *blocks,
 			     struct pn_range range)
 {
 	pn_lock(&blocks->lock);
+	blocks->releases[blocks->nreleases++ % PN_CUDA_RELEASES] = range;
 	for (size_t i = first_behind(blocks, range.addr);
 	     i < blocks->n && blocks->table[i].range.addr < end_of(range); i++)
 		blocks->table[i].stale = !blocks->table[i].foreign;

@@ -20,6 +20,12 @@
  *          gone: registering returns -EBUSY.
  * gone     the CUDA context was destroyed, and the registration with it.
  *
+ * While the driver registers a block, the block is not in the table, and a
+ * release has nothing to mark. So the last releases are remembered: a block
+ * that enters the table is stale if its pages were released since its
+ * registration began. Without that, the next registration of these pages would
+ * share the block and its old pages.
+ *
  * At rest: blocks are sorted and do not overlap; each has at least one
  * reference; bytes is the sum of those that are neither foreign nor gone.
  * Threads: any. `calls` is held while the driver registers or unregisters: it
@@ -50,11 +56,17 @@ struct pn_cuda_block {
 	bool held; /* in the gate (gate.h) */
 };
 
+/* More releases than that during one call of the driver count as releases of
+ * everything. */
+#define PN_CUDA_RELEASES 64
+
 struct pn_cuda_blocks {
 	const struct pn_cuda_driver *cu;
 	struct pn_mutex calls, lock;
-	struct pn_cuda_block *table; /* lock */
-	size_t n, room;		     /* lock */
+	struct pn_cuda_block *table;		    /* lock */
+	size_t n, room;				    /* lock */
+	struct pn_range releases[PN_CUDA_RELEASES]; /* lock; a ring */
+	uint64_t nreleases;			    /* lock; so far */
 	_Atomic size_t bytes;
 	_Atomic size_t unpaused; /* bytes since the last pause */
 	struct pn_cost_estimate reg, dereg;

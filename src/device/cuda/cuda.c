@@ -209,8 +209,7 @@ static void cuda_released(struct pn_device *device, uintptr_t addr, size_t len)
 static bool cuda_holds(struct pn_device *device, uintptr_t addr, size_t len)
 {
 	(void)device;
-	return pn_cuda_gate_holds(
-		pn_range_pages(addr, len, PN_PAGE_BYTES));
+	return pn_cuda_gate_holds(pn_range_pages(addr, len, PN_PAGE_BYTES));
 }
 
 static void cuda_pinned(struct pn_device *device, struct pn_pinned *out)
@@ -497,4 +496,10 @@ int pn_cuda_ordinal_of(const struct pn_device *device)
 const char *pn_cuda_bus_id_of(const struct pn_device *device)
 {
 	return inside(device)->bus_id;
+}
+
+size_t pn_cuda_run(struct pn_device *device, const void *addr, size_t len)
+{
+	return pn_cuda_blocks_run(&pn_cuda_of(device)->blocks, (uintptr_t)addr,
+				  len);
 }

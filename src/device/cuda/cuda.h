@@ -51,6 +51,10 @@ int pn_cuda_ordinal_of(const struct pn_device *device);
 /* "0000:18:00.0" */
 const char *pn_cuda_bus_id_of(const struct pn_device *device);
 
+/* How many bytes from addr on, at most len, can be copied in one call: a copy
+ * that begins in a registration may not end behind it. */
+size_t pn_cuda_run(struct pn_device *device, const void *addr, size_t len);
+
 /* What was current before pn_cuda_enter(). */
 struct pn_cuda_scope {
 	bool pushed;
