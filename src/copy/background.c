@@ -225,7 +225,10 @@ void pn_background_use(struct pn_background *background,
 	pn_lock(&background->lock);
 	queued = is_queued(background, use->range);
 	seen.cached = use->covered || queued;
-	seen.unkept = !pn_cache_keeps(background->cache);
+	/* Where the notice of a release comes before the pages go, registering
+	 * in between would take the old ones: see pn_cache_notices_early(). */
+	seen.unkept = !pn_cache_keeps(background->cache) ||
+		      pn_cache_notices_early(background->cache);
 	pn_history_use(background->history, &seen, &forecast);
 	wanted = !seen.cached && !seen.unkept &&
 		 pays(background, use, &forecast) &&
