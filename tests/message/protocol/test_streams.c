@@ -8,7 +8,7 @@
  * `auto` first learns, for LEARNED messages of the size and at least WINDOWS
  * windows; until then it may take twice the time of the best.
  *
- *   test_streams [whole]    the grid: a part, or all of it
+ *   test_streams [few|whole]    the grid: a part, less of it, or all of it
  */
 #include "test.h"
 
@@ -27,7 +27,7 @@
  * explores, and protocols differ by less than that disturbs. */
 #define SHARE_DISTURBED 0.88
 
-static bool whole_grid;
+static enum { FEW, PART, WHOLE } grid = PART;
 
 static const struct pn_protocol_limits defaults = {
 	.eager_bytes = 8 * KIB,
@@ -231,10 +231,11 @@ static void check_cell(const char *profile, struct phase phase)
 
 static void check_windows(const char *profile, size_t len)
 {
-	static const unsigned all[] = { 1, 2, 4, 8, 16, 64, 0 },
-			      part[] = { 2, 16, 0 };
+	static const unsigned few[] = { 4, 0 }, part[] = { 2, 16, 0 },
+			      all[] = { 1, 2, 4, 8, 16, 64, 0 };
+	static const unsigned *const windows[] = { few, part, all };
 
-	for (const unsigned *w = whole_grid ? all : part; *w; w++)
+	for (const unsigned *w = windows[grid]; *w; w++)
 		for (unsigned kind = 0; kind < 4; kind++)
 			check_cell(profile,
 				   (struct phase){ .len = len,
@@ -245,20 +246,22 @@ static void check_windows(const char *profile, size_t len)
 
 static void auto_is_as_good_as_the_best_in_streams(void **state)
 {
-	static const char *const all_profiles[] = { "cx5", "ou2009", "stria",
-						    "mutrino", NULL },
-				 *const part_profiles[] = { "cx5", "ou2009",
-							    NULL };
-	static const size_t all_sizes[] = { 16 * KIB,  100000, 300000,
+	static const char *const few[] = { "cx5", NULL },
+				 *const part[] = { "cx5", "ou2009", NULL },
+				 *const all[] = { "cx5", "ou2009", "stria",
+						  "mutrino", NULL };
+	static const char *const *const profiles[] = { few, part, all };
+	static const size_t few_sizes[] = { 300000, 0 },
+			    part_sizes[] = { 100000, 700000, 0 },
+			    all_sizes[] = { 16 * KIB,  100000, 300000,
 					    512 * KIB, 700000, 3000000,
-					    0 },
-			    part_sizes[] = { 100000, 700000, 0 };
+					    0 };
+	static const size_t *const sizes[] = { few_sizes, part_sizes,
+					       all_sizes };
 
 	(void)state;
-	for (const char *const *p = whole_grid ? all_profiles : part_profiles;
-	     *p; p++)
-		for (const size_t *len = whole_grid ? all_sizes : part_sizes;
-		     *len; len++)
+	for (const char *const *p = profiles[grid]; *p; p++)
+		for (const size_t *len = sizes[grid]; *len; len++)
 			check_windows(*p, *len);
 	assert_int_equal(nbelow, 0);
 }
@@ -269,6 +272,7 @@ int main(int argc, char **argv)
 		TEST(auto_is_as_good_as_the_best_in_streams),
 	};
 
-	whole_grid = argc > 1 && !strcmp(argv[1], "whole");
+	if (argc > 1)
+		grid = strcmp(argv[1], "whole") ? FEW : WHOLE;
 	return RUN_TESTS(tests);
 }
