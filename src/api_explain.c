@@ -46,13 +46,24 @@ static int weigh(const struct pinion_endpoint *ep,
 		.has_room = !(attr->flags & PINION_EXPLAIN_BUDGET_FULL),
 	};
 
+	const struct pn_predict_attr predict = {
+		.limits = &ep->limits,
+		.costs = &ep->device->costs,
+		.len = attr->len,
+		.level = (unsigned)attr->in_flight
+	};
+
+	int id;
+
 	*reason = PN_BECAUSE_SHORT;
 	if (pn_protocol_eager.applies(&ep->limits, attr->len))
 		return explain_eager(ep, attr, prices);
-	pn_protocol_selector_predict(&ep->limits, &ep->device->costs, attr->len,
-				     prices);
-	return pn_protocol_selector_weigh(&question, &ep->device->costs, prices,
-					  reason);
+	pn_protocol_selector_predict(&predict, prices);
+	id = pn_protocol_selector_weigh(&question, &ep->device->costs, prices,
+					reason);
+	if (predict.level > 1)
+		*reason = PN_BECAUSE_STREAM;
+	return id;
 }
 
 int pinion_endpoint_explain(struct pinion_endpoint *ep,
@@ -72,6 +83,9 @@ int pinion_endpoint_explain(struct pinion_endpoint *ep,
 	    attr.flags & ~(uint64_t)PINION_EXPLAIN_BUDGET_FULL)
 		return -EINVAL;
 	attr.reuse += !attr.reuse;
+	attr.in_flight += !attr.in_flight;
+	if (attr.in_flight > UINT32_MAX)
+		return -EINVAL;
 	chosen = weigh(ep, &attr, &prices, &reason);
 	id = nth_weighed(&prices, chosen, index);
 	if (id == PN_PROTOCOL_COUNT)

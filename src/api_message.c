@@ -573,6 +573,8 @@ static void fill_stats(const struct pn_endpoint_stats *in,
 		.predictions = in->choices.measured,
 		.prediction_error = in->choices.mean_error,
 		.sent_direct = in->direct,
+		.chosen_in_flight = in->choices.in_flight,
+		.protocol_changes = in->choices.changes,
 	};
 }
 

@@ -295,6 +295,11 @@ struct pinion_endpoint_stats {
 	/* Of sent_eager: straight from the buffer, not copied. */
 	uint64_t sent_direct;
 	size_t max_inject_bytes; /* what pinion_inject() takes at most */
+	/* Choices of `auto` for their throughput, since other long messages
+	 * were in flight; and how often `auto` changed the protocol of a size.
+	 */
+	uint64_t chosen_in_flight;
+	uint64_t protocol_changes;
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0. */
@@ -303,11 +308,13 @@ PINION_API int pinion_endpoint_query(struct pinion_endpoint *ep,
 
 /* What pinion_endpoint_explain() is asked about. Start from zero. */
 struct pinion_explain_attr {
-	size_t size;	/* sizeof(struct pinion_explain_attr) */
-	uint64_t flags; /* PINION_EXPLAIN_ bits */
-	uint64_t len;	/* of the message */
-	uint64_t reuse; /* how often the buffer is used before its memory is
-			 * released; 0: 1 */
+	size_t size;	    /* sizeof(struct pinion_explain_attr) */
+	uint64_t flags;	    /* PINION_EXPLAIN_ bits */
+	uint64_t len;	    /* of the message */
+	uint64_t reuse;	    /* how often the buffer is used before its memory is
+			     * released; 0: 1 */
+	uint64_t in_flight; /* long messages in flight at a time, with this one;
+			     * 0: 1 */
 };
 
 enum pinion_explain_flag {

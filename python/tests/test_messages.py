@@ -153,12 +153,12 @@ def test_read_only_memory_is_sent_and_not_received_into(ep, me):
 
 def test_wrong_arguments_are_refused(ep, me, ctx):
     with ctx.endpoint() as other:
-        stranger = other.peer(ep.address)
-        for wrong in (stranger, None, 5, b"x", ep):
+        foreign = other.peer(ep.address)
+        for wrong in (foreign, None, 5, b"x", ep):
             with pytest.raises((TypeError, ValueError)):
                 ep.send(b"x", wrong)
         with pytest.raises(ValueError):
-            ep.recv(bytearray(1), stranger)
+            ep.recv(bytearray(1), foreign)
     for wrong in (-1, 1 << 64):
         with pytest.raises(ValueError, match="tag"):
             ep.send(b"x", me, wrong)

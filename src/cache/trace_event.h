@@ -97,6 +97,8 @@ enum pn_trace_event_reason {
 	PN_BECAUSE_CHEAPEST, /* protocol: cheapest even for one use */
 	PN_BECAUSE_REUSE,    /* protocol: further uses pay for registering */
 	PN_BECAUSE_TRIAL,    /* protocol: exploration */
+	PN_BECAUSE_STREAM,   /* protocol: the most bytes per time while others
+				are in flight */
 	PN_NREASONS,
 };
 

@@ -112,7 +112,7 @@ static void a_peer_gets_all_the_time_that_it_needs(void **state)
 	assert_true(poll_for(&p, PN_NS_PER_S) > 9 * PN_NS_PER_S / 10);
 }
 
-static void a_stranger_gets_its_fair_share_and_no_more(void **state)
+static void a_process_that_is_no_peer_gets_its_fair_share(void **state)
 {
 	struct poller p = new_poller();
 	uint64_t away_ns;
@@ -250,7 +250,7 @@ int main(int argc, char **argv)
 		TEST(a_program_that_works_between_its_polls_never_yields),
 		TEST(a_peer_on_this_core_gets_it_at_once),
 		TEST(a_peer_gets_all_the_time_that_it_needs),
-		TEST(a_stranger_gets_its_fair_share_and_no_more),
+		TEST(a_process_that_is_no_peer_gets_its_fair_share),
 		TEST(a_pair_on_one_core_polls_little),
 		TEST(a_pair_on_one_core_tests_little),
 	};

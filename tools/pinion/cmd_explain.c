@@ -15,7 +15,7 @@
 
 struct values {
 	char device[PN_OPTION_TEXT_BYTES];
-	uint64_t bytes, reuse;
+	uint64_t bytes, reuse, window;
 	bool full, json;
 };
 
@@ -28,6 +28,9 @@ static const struct pn_option options[] = {
 	{ "reuse", PN_OPTION_NUMBER, "1",
 	  "number of uses of the buffer before its memory is released",
 	  AT(reuse), 1, 1 << 30, NULL },
+	{ "window", PN_OPTION_NUMBER, "1",
+	  "number of such messages in flight at a time", AT(window), 1, 1 << 20,
+	  NULL },
 	{ "full", PN_OPTION_BOOL, "no",
 	  "the budget is full: keeping a buffer registered evicts another one",
 	  AT(full), 0, 0, NULL },
@@ -99,6 +102,7 @@ static void print_all(struct pn_report *report, const struct values *values,
 		.size = sizeof(attr),
 		.len = values->bytes,
 		.reuse = values->reuse,
+		.in_flight = values->window,
 		.flags = values->full ? PINION_EXPLAIN_BUDGET_FULL : 0,
 	};
 	struct pinion_explanation e = { .size = sizeof(e) };
@@ -116,7 +120,8 @@ static void print_all(struct pn_report *report, const struct values *values,
 	pn_report_note(report,
 		       "\n%s: %s.\nfirst: the buffer is not registered yet; "
 		       "later: it is; mean: over all uses,\nthis one with that "
-		       "protocol, the others with the cheapest one.",
+		       "protocol, the others with the cheapest one. With a "
+		       "window,\nwhat a message adds to the time of all.",
 		       chosen, reason);
 }
 

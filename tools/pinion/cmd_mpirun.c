@@ -12,6 +12,7 @@
 #include "tools/pinion/job.h"
 #include "tools/pinion/launch.h"
 #include "tools/pinion/paths.h"
+#include "tools/pinion/psm.h"
 
 struct values {
 	char trace[PN_OPTION_TEXT_BYTES];
@@ -19,6 +20,7 @@ struct values {
 	char report[PN_OPTION_TEXT_BYTES];
 	bool windows;
 	uint64_t watchdog;
+	bool psm;
 	bool print;
 };
 
@@ -39,6 +41,10 @@ static const struct pn_option options[] = {
 	  "after so many seconds in which all ranks wait and no message moves, "
 	  "a line says which rank waits for what (0: never)",
 	  offsetof(struct values, watchdog), 0, 1000000, NULL },
+	{ "psm", PN_OPTION_BOOL, "no",
+	  "load libfabric's libraries for PSM adapters even if this host has "
+	  "none (each takes 100 ms)",
+	  offsetof(struct values, psm), 0, 0, NULL },
 	{ "launcher", PN_OPTION_TEXT, "",
 	  "the mpirun to start (default: mpirun.openmpi, else mpirun)",
 	  offsetof(struct values, launcher), 0, 0, NULL },
@@ -188,19 +194,31 @@ static int run_and_report(const struct line *line, const struct values *values,
 	return status;
 }
 
+/* The stand-ins for PSM, or NULL: who chose another provider may mean PSM on
+ * other hosts. */
+static char *stand_ins(const struct pn_paths *place, bool psm)
+{
+	return psm || strcmp(getenv("FI_PROVIDER"), "pinion")
+		       ? NULL
+		       : pn_psm_stand_ins(place);
+}
+
 /* Only the ranks get the library preloaded, not mpirun; and call sites are
  * named only on request. */
-static const char *preload(const struct pn_paths *place)
+static const char *preload(const struct pn_paths *place, bool psm)
 {
 	const char *old = getenv("LD_PRELOAD");
 	const char *sites = helper_is_on() ? place->sites : "";
+	char *without = stand_ins(place, psm);
 	char *text;
+	int n;
 
-	return asprintf(&text, "LD_PRELOAD=%s%s%s%s%s", place->library,
-			*sites ? ":" : "", sites, old && *old ? ":" : "",
-			old ? old : "") < 0
-		       ? NULL
-		       : text;
+	n = asprintf(&text, "LD_PRELOAD=%s%s%s%s%s%s%s", place->library,
+		     *sites ? ":" : "", sites, without ? ":" : "",
+		     without ? without : "", old && *old ? ":" : "",
+		     old ? old : "");
+	free(without);
+	return n < 0 ? NULL : text;
 }
 
 static int run(const void *v, char *const *operands)
@@ -233,7 +251,7 @@ static int run(const void *v, char *const *operands)
 	add(&line, *values->launcher ? values->launcher : "mpirun.openmpi");
 	add_exports(&line);
 	add(&line, "-x");
-	add(&line, preload(&place));
+	add(&line, preload(&place, values->psm));
 	while (*operands)
 		add(&line, *operands++);
 	if (values->print)

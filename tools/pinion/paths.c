@@ -10,6 +10,8 @@
 
 #define LIBRARY "libpinion.so.0"
 #define SITES	"libpinion-pmpi.so"
+#define NO_PSM1 "no-psm/libpsm_infinipath.so.1"
+#define NO_PSM2 "no-psm/libpsm2.so.2"
 
 /* A path below the folder of this command. */
 #define INSTALLED "../" PN_LIBDIR
@@ -87,6 +89,8 @@ int pn_paths_find(struct pn_paths *out)
 	if (ret)
 		return ret;
 	find_beside(bin, SITES, out->sites);
+	find_beside(bin, NO_PSM1, out->no_psm1);
+	find_beside(bin, NO_PSM2, out->no_psm2);
 	return find_in(bin, ".", out) || find_in(bin, INSTALLED, out) ? 0
 								      : -ENOENT;
 }

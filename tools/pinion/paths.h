@@ -23,6 +23,9 @@ struct pn_paths {
 	/* preloaded library that names call sites of MPI; "": built without
 	 * Open MPI */
 	char sites[PN_PATH_BYTES];
+	/* stand-ins for libfabric's libraries of PSM adapters; "": none */
+	char no_psm1[PN_PATH_BYTES];
+	char no_psm2[PN_PATH_BYTES];
 };
 
 /* -ENOENT: no provider was found. */

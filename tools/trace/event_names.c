@@ -30,19 +30,20 @@ static const char *const decisions[PN_NDECISIONS] = {
 };
 
 static const char *const reasons[PN_NREASONS] = {
-	[PN_BECAUSE_NOTHING] = "",	  [PN_BECAUSE_CACHED] = "cached",
-	[PN_BECAUSE_PARTS] = "parts",	  [PN_BECAUSE_LOOKED] = "looked",
-	[PN_BECAUSE_WAITED] = "waited",	  [PN_BECAUSE_NEW] = "new",
-	[PN_BECAUSE_PARTIAL] = "partial", [PN_BECAUSE_ACCESS] = "access",
-	[PN_BECAUSE_BYPASS] = "bypass",	  [PN_BECAUSE_BYTES] = "bytes",
-	[PN_BECAUSE_REGIONS] = "regions", [PN_BECAUSE_DEVICE] = "device",
-	[PN_BECAUSE_FLUSHED] = "flushed", [PN_BECAUSE_RELEASED] = "released",
-	[PN_BECAUSE_JOINED] = "joined",	  [PN_BECAUSE_REVOKED] = "revoked",
-	[PN_BECAUSE_FAILED] = "failed",	  [PN_BECAUSE_ASKED] = "asked",
-	[PN_BECAUSE_SHORT] = "short",	  [PN_BECAUSE_NO_ROOM] = "no-room",
-	[PN_BECAUSE_PEER] = "peer",	  [PN_BECAUSE_HELPER] = "helper",
-	[PN_BECAUSE_OWNED] = "owned",	  [PN_BECAUSE_CHEAPEST] = "cheapest",
-	[PN_BECAUSE_REUSE] = "reuse",	  [PN_BECAUSE_TRIAL] = "trial",
+	[PN_BECAUSE_NOTHING] = "",	   [PN_BECAUSE_CACHED] = "cached",
+	[PN_BECAUSE_PARTS] = "parts",	   [PN_BECAUSE_LOOKED] = "looked",
+	[PN_BECAUSE_WAITED] = "waited",	   [PN_BECAUSE_NEW] = "new",
+	[PN_BECAUSE_PARTIAL] = "partial",  [PN_BECAUSE_ACCESS] = "access",
+	[PN_BECAUSE_BYPASS] = "bypass",	   [PN_BECAUSE_BYTES] = "bytes",
+	[PN_BECAUSE_REGIONS] = "regions",  [PN_BECAUSE_DEVICE] = "device",
+	[PN_BECAUSE_FLUSHED] = "flushed",  [PN_BECAUSE_RELEASED] = "released",
+	[PN_BECAUSE_JOINED] = "joined",	   [PN_BECAUSE_REVOKED] = "revoked",
+	[PN_BECAUSE_FAILED] = "failed",	   [PN_BECAUSE_ASKED] = "asked",
+	[PN_BECAUSE_SHORT] = "short",	   [PN_BECAUSE_NO_ROOM] = "no-room",
+	[PN_BECAUSE_PEER] = "peer",	   [PN_BECAUSE_HELPER] = "helper",
+	[PN_BECAUSE_OWNED] = "owned",	   [PN_BECAUSE_CHEAPEST] = "cheapest",
+	[PN_BECAUSE_REUSE] = "reuse",	   [PN_BECAUSE_TRIAL] = "trial",
+	[PN_BECAUSE_STREAM] = "in-flight",
 };
 
 static const char *name_in(const char *const *names, unsigned n,

@@ -15,7 +15,7 @@
  *
  * The thread stays out of the way of callers that execute operations: with as
  * many polling processes as cores it would take a caller's core, and the caller
- * would poll in vain while the thread holds `busy` and has no core. So the
+ * would find nothing while the thread holds `busy` and has no core. So the
  * thread executes only when no caller has looked (`nlooks`) for SLEEP_MIN_NS,
  * or when a caller goes to sleep and leaves operations behind (`left`). Between
  * its own looks the thread sleeps for short times, longer each time in a row;

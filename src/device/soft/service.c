@@ -15,6 +15,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/fnv.h"
 #include "base/limits.h"
 #include "base/service_thread.h"
 #include "device/soft/soft_impl.h"
@@ -316,15 +317,6 @@ static int open_descriptors(struct pn_soft_service *service)
 	return ret ? ret : listen_on(service);
 }
 
-/* FNV-1a. */
-static void mix(uint64_t *hash, const void *data, size_t len)
-{
-	const uint8_t *bytes = data;
-
-	for (size_t i = 0; i < len; i++)
-		*hash = (*hash ^ bytes[i]) * UINT64_C(1099511628211);
-}
-
 static void mix_file(uint64_t *hash, const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -332,7 +324,7 @@ static void mix_file(uint64_t *hash, const char *path)
 	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text));
 
 	if (n > 0)
-		mix(hash, text, (size_t)n);
+		*hash = pn_fnv_add(*hash, text, (size_t)n);
 	if (fd >= 0)
 		close(fd);
 }
@@ -342,20 +334,19 @@ static void mix_namespace(uint64_t *hash, const char *path)
 	struct stat st;
 
 	if (!stat(path, &st))
-		mix(hash, &st.st_ino, sizeof(st.st_ino));
+		*hash = pn_fnv_add(*hash, &st.st_ino, sizeof(st.st_ino));
 }
 
 /* Hashes the boot, the two namespaces that matter, and the name that the user
  * gave. */
 static uint64_t node_of(const char *name)
 {
-	uint64_t hash = UINT64_C(14695981039346656037);
+	uint64_t hash = PN_FNV_START;
 
 	mix_file(&hash, "/proc/sys/kernel/random/boot_id");
 	mix_namespace(&hash, "/proc/self/ns/net");
 	mix_namespace(&hash, "/proc/self/ns/pid");
-	mix(&hash, name, strlen(name));
-	return hash;
+	return pn_fnv_add(hash, name, strlen(name));
 }
 
 static uint64_t random_nonce(void)

@@ -71,8 +71,7 @@ unsigned pn_soft_idle(struct pn_device *device)
 	return look_after;
 }
 
-/* --- waking -----------------------------------------------------------------
- */
+/* --- waking --------------------------------------------------------------- */
 
 void pn_soft_wake_always(struct pn_soft_device *dev)
 {
@@ -106,8 +105,7 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer)
 		return;
 }
 
-/* --- sleeping --------------------------------------------------------------
- */
+/* --- sleeping ------------------------------------------------------------- */
 
 static void drain_fd(const struct pn_soft_device *dev, int fd)
 {

@@ -80,7 +80,7 @@ struct pn_connection {
 	struct pn_list stalled[PN_RDMA_NUSERS];
 };
 
-#define PN_TIMINGS 4 /* a power of two */
+#define PN_TIMINGS 128 /* a power of two: of a window of messages */
 
 struct pinion_peer {
 	/* Where the device writes the next short message. First, since
@@ -114,11 +114,11 @@ struct pinion_peer {
 	struct pn_list requests;     /* by peer_link */
 	struct pn_peer_onesided onesided;
 
-	/* Times that messages took to arrive, to be reported to the peer: the
-	 * newest ones (timing.c). */
+	/* Times that messages took to arrive, to be reported to the peer, the
+	 * oldest first (timing.c). */
 	uint64_t timings[PN_TIMINGS];
-	unsigned ntimings;
-	uint32_t trace_number; /* 0: none yet */
+	unsigned ntimings, ntaken; /* ever recorded; of these, taken or lost */
+	uint32_t trace_number;	   /* 0: none yet */
 };
 
 /* Prefetches the cache lines that a message of len bytes will be written to. */

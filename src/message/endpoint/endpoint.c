@@ -170,6 +170,8 @@ static void query_selectors(struct pinion_endpoint *ep,
 		out->mean_error += one.mean_error * (double)one.measured;
 		out->measured += one.measured;
 		out->explored += one.explored;
+		out->in_flight += one.in_flight;
+		out->changes += one.changes;
 	}
 	if (out->measured)
 		out->mean_error /= (double)out->measured;

@@ -79,7 +79,7 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 		pn_protocol_selector_choose(pn_peer_selector(m->peer), &source,
 					    pn_endpoint_budget_allows(ep,
 								      m->len),
-					    out);
+					    &ep->transfers.load, out);
 		return;
 	}
 	row = pn_protocol_at((unsigned)ep->protocol);
@@ -107,6 +107,7 @@ static int send_chosen(struct pinion_request *request,
 	if (!choice->predicted_ns)
 		return pn_transfer_send(request, choice);
 	start = pn_device_now(ep->device);
+	request->transfer.began_ns = start;
 	ret = pn_transfer_send(request, choice);
 	pn_protocol_selector_sent(pn_peer_selector(peer), choice, id,
 				  (double)(pn_device_now(ep->device) - start));

@@ -218,6 +218,8 @@ void pn_request_end(struct pinion_request *request, int status)
 		return;
 	pn_request_unpin(request);
 	pn_rail_data_arrived(request, request->transfer.data_due);
+	if (request->transfer.in_flight)
+		pn_transfer_end(request);
 	tell(request);
 	if (pn_unlikely(request->sends_got) && !request->status)
 		pn_transfer_send_got(request->peer, request->remote_id);

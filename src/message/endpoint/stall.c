@@ -16,18 +16,18 @@
  *
  * Threads: under the endpoint's lock.
  */
+#include "base/fnv.h"
 #include "message/endpoint/endpoint.h"
 
 #define PERIOD_NS (50 * UINT64_C(1000000))
 
-/* FNV-1a over the addresses of the devices. */
+/* Of the addresses of the devices. */
 static uint64_t hash(const struct pn_address *rails, unsigned nrails)
 {
-	uint64_t h = UINT64_C(14695981039346656037);
+	uint64_t h = PN_FNV_START;
 
 	for (unsigned r = 0; r < nrails; r++)
-		for (size_t i = 0; i < rails[r].len; i++)
-			h = (h ^ rails[r].data[i]) * UINT64_C(1099511628211);
+		h = pn_fnv_add(h, rails[r].data, rails[r].len);
 	return h;
 }
 

@@ -20,10 +20,17 @@ static double cost(const struct pn_protocol_limits *limits,
 	return pn_cost_whole(limits, costs, len, reuse, true);
 }
 
+static double busy(const struct pn_protocol_limits *limits,
+		   const struct pn_costs *costs, size_t len, double reuse)
+{
+	return pn_busy_whole(limits, costs, len, reuse, true);
+}
+
 const struct pn_protocol pn_protocol_cached = {
 	.name = "cached",
 	.help = "registered whole and left registered",
 	.applies = pn_shape_not_empty,
 	.shape = shape,
 	.cost = cost,
+	.busy = busy,
 };

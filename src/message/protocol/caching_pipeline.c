@@ -22,10 +22,17 @@ static double cost(const struct pn_protocol_limits *limits,
 	return pn_cost_pipeline(limits, costs, len, reuse, true);
 }
 
+static double busy(const struct pn_protocol_limits *limits,
+		   const struct pn_costs *costs, size_t len, double reuse)
+{
+	return pn_busy_pipeline(limits, costs, len, reuse, true);
+}
+
 const struct pn_protocol pn_protocol_caching_pipeline = {
 	.name = "caching-pipeline",
 	.help = "as pipeline, but registrations are kept",
 	.applies = pn_shape_not_empty,
 	.shape = shape,
 	.cost = cost,
+	.busy = busy,
 };

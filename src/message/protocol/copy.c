@@ -18,10 +18,18 @@ static double cost(const struct pn_protocol_limits *limits,
 	return pn_cost_copy(limits, costs, len);
 }
 
+static double busy(const struct pn_protocol_limits *limits,
+		   const struct pn_costs *costs, size_t len, double reuse)
+{
+	(void)limits, (void)reuse;
+	return pn_busy_copy(costs, len);
+}
+
 const struct pn_protocol pn_protocol_copy = {
 	.name = "copy",
 	.help = "copied through pre-registered buffers at both ends",
 	.applies = pn_shape_always,
 	.shape = shape,
 	.cost = cost,
+	.busy = busy,
 };

@@ -20,10 +20,18 @@ static double cost(const struct pn_protocol_limits *limits,
 	return pn_cost_whole(limits, costs, len, 0, false);
 }
 
+static double busy(const struct pn_protocol_limits *limits,
+		   const struct pn_costs *costs, size_t len, double reuse)
+{
+	(void)reuse;
+	return pn_busy_whole(limits, costs, len, 0, false);
+}
+
 const struct pn_protocol pn_protocol_demand = {
 	.name = "demand",
 	.help = "registered whole for the transfer, released at once",
 	.applies = pn_shape_not_empty,
 	.shape = shape,
 	.cost = cost,
+	.busy = busy,
 };

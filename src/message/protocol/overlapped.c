@@ -19,10 +19,17 @@ static double cost(const struct pn_protocol_limits *limits,
 	       (1 - reuse) * pn_cost_register(costs, len, 1);
 }
 
+static double busy(const struct pn_protocol_limits *limits,
+		   const struct pn_costs *costs, size_t len, double reuse)
+{
+	return pn_busy_whole(limits, costs, len, reuse, true);
+}
+
 const struct pn_protocol pn_protocol_overlapped = {
 	.name = "overlapped",
 	.help = "as cached, both ends registering at the same time",
 	.applies = pn_shape_not_empty,
 	.shape = shape,
 	.cost = cost,
+	.busy = busy,
 };

@@ -58,6 +58,10 @@ struct pn_protocol {
 	 * never used before; reuse 1: they always were. */
 	double (*cost)(const struct pn_protocol_limits *limits,
 		       const struct pn_costs *costs, size_t len, double reuse);
+	/* Predicted time for which a message occupies the busiest of sender,
+	 * receiver and link, in ns: what it adds when many are in flight. */
+	double (*busy)(const struct pn_protocol_limits *limits,
+		       const struct pn_costs *costs, size_t len, double reuse);
 };
 
 /* Numbers on the wire: new ones are appended. */

@@ -37,10 +37,22 @@ static double cost(const struct pn_protocol_limits *limits,
 	       (len > costs->handoff_bytes ? (double)n * costs->handoff_ns : 0);
 }
 
+static double busy(const struct pn_protocol_limits *limits,
+		   const struct pn_costs *costs, size_t len, double reuse)
+{
+	size_t fragment = limits->segment_bytes;
+	size_t n = len / fragment + !!(len % fragment);
+	double link = (double)len * costs->get_byte_ns;
+	double cpu = (1 - reuse) * pn_cost_register(costs, len, n);
+
+	return fmax(costs->cpu_moves ? cpu + link : cpu, link);
+}
+
 const struct pn_protocol pn_protocol_read = {
 	.name = "read",
 	.help = "the receiver reads from the sender's registered buffer",
 	.applies = pn_shape_not_empty,
 	.shape = shape,
 	.cost = cost,
+	.busy = busy,
 };

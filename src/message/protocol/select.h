@@ -32,35 +32,53 @@
  * sender by its plan, the receiver by the forecast for its target
  * (pn_protocol_selector_keep()), whatever the sender does.
  *
- * Measurements come from the receiver (timing.h): the time from MATCH to the
- * last byte, only of messages whose receive was posted before, since the time
- * of a late receive says nothing about the protocol. Measurements are hints. A
- * peer that reports wrong times makes pinion slower, at worst by a factor of
- * MAX_EXPLORED_COST (select.c).
+ * Alone or in flight (load.h). A message that is alone is judged by its
+ * latency. With n long messages in flight at a time, a message is judged by
+ * what it adds to the time of all: the time for which it occupies the busiest
+ * of sender, receiver and link, and at least an n-th of its latency. What is
+ * learned is kept for each size and each class of n (a situation).
+ *
+ * Measurements (timing.h). Each side takes what a message added to the time in
+ * which it had some under way; alone, this is the latency. The receiver reports
+ * its time to the sender; of a lone message only if its receive was posted
+ * before, since the time of a late receive says nothing about the protocol. In
+ * flight the mean of a batch counts, of a window of messages or more, and of
+ * both sides' sums the larger. Measurements are hints. A peer that reports
+ * wrong times makes pinion slower, at worst by a factor of MAX_EXPLORED_COST
+ * (explore.c).
  *
  * Exploration. Predictions can be wrong and measurements disturbed. So
  * candidates that were never used, or not lately, are used now and then, if
- * their cost above the best fits into 2 % of the time spent on messages of that
- * size (what they then really cost counts). On the first use of a buffer
- * nothing is explored, so the bound above holds. A candidate that looks better
- * than it is gets used, and its correction then shows its cost. A candidate
- * that looks worse than it is would never be used. So it is measured again soon
- * after its last use, then after four times as many messages each time.
+ * their cost above the best fits into 2 % of the time spent in that situation
+ * (what they then really cost counts); in flight a quarter for the first time.
+ * On the first use of a buffer nothing is explored, so the bound above holds. A
+ * candidate that looks better than it is gets used, and its correction then
+ * shows its cost. A candidate that looks worse than it is would never be used.
+ * So it is measured again soon after its last use, then after four times as
+ * many messages each time.
  *
- * At rest: corrections are positive. Memory: fixed, some 100 KiB. Threads: the
- * endpoint's lock. Nothing here waits or calls the device.
+ * Messages in flight share caches, pages and the link: mixed protocols can be
+ * slower than each. So messages of one size change their protocol together:
+ * while none is in flight, or, if that never happens, after a row of two
+ * batches and two windows; and only if the other one is better by 3 %. An
+ * exploration is a row of messages: three alone, two batches in flight.
+ *
+ * At rest: corrections are positive. Memory: fixed, some 700
+ * KiB of addresses; pages of sizes that are not used are not touched. Threads:
+ * the endpoint's lock. Nothing here waits or calls the device.
  */
 #ifndef PN_MESSAGE_SELECT_H
 #define PN_MESSAGE_SELECT_H
 
 #include "cache/trace_event.h"
 #include "message/protocol/history.h"
+#include "message/protocol/load.h"
 #include "message/protocol/protocol.h"
 
 struct pn_protocol_selector;
 
 /* One line for people: why a candidate was chosen (PN_BECAUSE_CACHED, CHEAPEST,
- * REUSE, TRIAL, SHORT). */
+ * REUSE, STREAM, TRIAL, SHORT). */
 const char *pn_choice_text(enum pn_trace_event_reason reason);
 
 struct pn_choice {
@@ -73,8 +91,10 @@ struct pn_choice {
 	/* For pn_protocol_selector_sent(). */
 	double plain_ns; /* as predicted_ns, without the correction */
 	size_t len;
+	unsigned level; /* of messages in flight; 1: alone */
 	uint8_t size;
 	bool registered;
+	bool counts; /* its time says what the protocol takes */
 };
 
 /* What is known when a protocol is chosen. */
@@ -101,6 +121,7 @@ void pn_protocol_selector_close(struct pn_protocol_selector *selector);
 /* Chooses for a message that is about to be sent. */
 void pn_protocol_selector_choose(struct pn_protocol_selector *selector,
 				 const struct pn_use *source, bool has_room,
+				 const struct pn_load *load,
 				 struct pn_choice *out);
 
 /* Request `id` was sent as chosen. took_ns: the time until its MATCH was
@@ -109,9 +130,15 @@ void pn_protocol_selector_sent(struct pn_protocol_selector *selector,
 			       const struct pn_choice *choice, uint32_t id,
 			       double took_ns);
 
-/* A receiver reports the time that a request took. Unknown ids are ignored. */
+/* Request `id` has ended at the sender, where it added so much to the time in
+ * which requests were under way. */
+void pn_protocol_selector_ended(struct pn_protocol_selector *selector,
+				uint32_t id, double added_ns);
+
+/* A receiver reports the time that a request took; late: its receive was posted
+ * after the MATCH had arrived. Unknown ids are ignored. */
 void pn_protocol_selector_measured(struct pn_protocol_selector *selector,
-				   uint32_t id, double took_ns);
+				   uint32_t id, double took_ns, bool late);
 
 /* Whether the receiver keeps its target registered. */
 bool pn_protocol_selector_keep(struct pn_protocol_selector *selector,
@@ -120,7 +147,9 @@ bool pn_protocol_selector_keep(struct pn_protocol_selector *selector,
 /* How many predictions were compared with measurements, and the mean of their
  * error, as a fraction of the prediction. */
 struct pn_protocol_selector_stats {
-	uint64_t explored; /* messages used for exploration */
+	uint64_t explored;  /* messages used for exploration */
+	uint64_t in_flight; /* choices while others were in flight */
+	uint64_t changes;   /* from one protocol to another, of one size */
 	uint64_t measured;
 	double mean_error;
 };
@@ -130,9 +159,15 @@ void pn_protocol_selector_query(const struct pn_protocol_selector *selector,
 
 /* --- the parts, for `pinion explain` too ---------------------------------- */
 
+struct pn_predict_attr {
+	const struct pn_protocol_limits *limits;
+	const struct pn_costs *costs;
+	size_t len;
+	unsigned level; /* of messages in flight (load.h) */
+};
+
 /* From the device's costs, without corrections. */
-void pn_protocol_selector_predict(const struct pn_protocol_limits *limits,
-				  const struct pn_costs *costs, size_t len,
+void pn_protocol_selector_predict(const struct pn_predict_attr *attr,
 				  struct pn_prices *out);
 
 /* Fills prices->plan and returns the cheapest candidate. */

@@ -122,6 +122,51 @@ double pn_cost_pipeline(const struct pn_protocol_limits *limits,
 	       costs->put_ns - costs->ack_ns;
 }
 
+/* --- occupancy ------------------------------------------------------------ */
+
+double pn_busy_copy(const struct pn_costs *costs, size_t len)
+{
+	return (double)len * fmax(costs->copy_byte_ns, costs->put_byte_ns);
+}
+
+/* The sender and the receiver do the same work; where CPUs move the bytes, the
+ * sender does that, too. */
+static double busy_rdma(const struct pn_costs *costs, size_t copied,
+			size_t rest, double cpu)
+{
+	double move = (double)rest * costs->put_byte_ns;
+	double link = move + (double)copied * costs->put_byte_ns;
+
+	cpu += (double)copied * costs->copy_byte_ns;
+	return fmax(costs->cpu_moves ? cpu + move : cpu, link);
+}
+
+double pn_busy_whole(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len, double reuse,
+		     bool keep)
+{
+	size_t copied = pn_shape_match(limits, len), rest = len - copied;
+	double cpu = (1 - reuse) * pn_cost_register(costs, rest, 1);
+
+	if (!keep)
+		cpu += pn_cost_deregister(costs, rest, 1);
+	return busy_rdma(costs, copied, rest, cpu);
+}
+
+double pn_busy_pipeline(const struct pn_protocol_limits *limits,
+			const struct pn_costs *costs, size_t len, double reuse,
+			bool keep)
+{
+	size_t fragment = keep ? limits->segment_bytes : limits->fragment_bytes;
+	size_t copied = len < limits->rdma_offset ? len : limits->rdma_offset;
+	size_t rest = len - copied, n = rest / fragment + !!(rest % fragment);
+	double cpu = (1 - reuse) * pn_cost_register(costs, rest, n);
+
+	if (!keep)
+		cpu += pn_cost_deregister(costs, rest, n);
+	return busy_rdma(costs, copied, rest, cpu);
+}
+
 size_t pn_protocol_best_fragment(const struct pn_protocol_limits *limits,
 				 const struct pn_costs *costs, bool keep)
 {

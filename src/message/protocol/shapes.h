@@ -36,4 +36,14 @@ double pn_cost_pipeline(const struct pn_protocol_limits *limits,
 			const struct pn_costs *costs, size_t len, double reuse,
 			bool keep);
 
+/* What a message occupies while others are in flight: copied as a whole; by
+ * RDMA, whole or in fragments. */
+double pn_busy_copy(const struct pn_costs *costs, size_t len);
+double pn_busy_whole(const struct pn_protocol_limits *limits,
+		     const struct pn_costs *costs, size_t len, double reuse,
+		     bool keep);
+double pn_busy_pipeline(const struct pn_protocol_limits *limits,
+			const struct pn_costs *costs, size_t len, double reuse,
+			bool keep);
+
 #endif

@@ -15,6 +15,9 @@
 struct pinion_peer;
 struct pinion_request;
 
+/* Sender: a request has ended. */
+void pn_timing_sent(struct pinion_request *request);
+
 /* Receiver: all of a message is here. */
 void pn_timing_record(struct pinion_request *request);
 

@@ -213,10 +213,12 @@ void pn_transfer_receive(struct pinion_request *request,
 		pn_request_end(request, peer->down);
 		return;
 	}
-	if (!request->was_unexpected) {
-		request->transfer.began_ns = pn_device_now(request->ep->device);
+	request->transfer.began_ns = pn_device_now(request->ep->device);
+	/* A message to oneself is one message; its sender counts it. */
+	if (!pn_connection_is_loopback(peer->conn))
+		pn_transfer_begin(request);
+	if (!request->was_unexpected)
 		pn_helper_need(&request->call, request->transfer.began_ns);
-	}
 	receiver_shape(request, wire);
 	accept_long(request);
 }

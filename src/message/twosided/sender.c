@@ -132,6 +132,8 @@ int pn_transfer_send(struct pinion_request *request,
 		request->moved = len;
 	}
 	whole = request->moved == request->total;
+	if (!whole)
+		pn_transfer_begin(request);
 	pn_list_append(&request->peer->requests, &request->peer_link);
 	if (choice->direct && !pn_direct_send(request, &wire))
 		return 0;
@@ -317,6 +319,7 @@ void pn_sender_written(struct pn_fragment *f)
  * arrived; the completions of some may still come. */
 int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 {
+	const struct pinion_peer *peer = request->peer;
 	struct pn_list *pos, *next;
 
 	if (!request->transfer.exposed || !request->transfer.shape.read)
@@ -330,8 +333,8 @@ int pn_sender_done(struct pinion_request *request, const struct pn_wire *wire)
 		if (f->rdma.lost)
 			pn_fragment_drop(f);
 	}
-	pn_timing_received(request->peer, wire->tag);
 	request->moved = request->total;
 	pn_request_end(request, 0);
+	pn_timing_received(peer, wire->tag); /* it may be this one's */
 	return 0;
 }

@@ -6,6 +6,22 @@
 #include "message/matching/matching.h"
 #include "message/twosided/transfer_impl.h"
 
+/* --- in flight ------------------------------------------------------------ */
+
+void pn_transfer_begin(struct pinion_request *request)
+{
+	request->transfer.in_flight = true;
+	pn_load_begin(&request->ep->transfers.load);
+}
+
+void pn_transfer_end(struct pinion_request *request)
+{
+	request->transfer.in_flight = false;
+	pn_load_end(&request->ep->transfers.load);
+	if (request->is_send)
+		pn_timing_sent(request);
+}
+
 /* --- failure -------------------------------------------------------------- */
 
 void pn_transfer_send_fail(struct pinion_request *request)

@@ -16,6 +16,7 @@
 
 #include "base/list.h"
 #include "message/connection/wire.h"
+#include "message/protocol/load.h"
 #include "message/protocol/protocol.h"
 #include "message/rdma/rdma.h"
 #include "message/twosided/direct.h"
@@ -69,7 +70,10 @@ struct pn_transfer {
 	struct pn_rail *data_rail; /* over this rail; NULL: there is one */
 	uint64_t ready_ns; /* when what was announced will be registered */
 	double plan_ns[PN_RAILS_MAX]; /* time planned for each rail */
-	uint64_t began_ns; /* time of the match; 0: the message came first */
+
+	bool in_flight;	   /* counted in the endpoint's load */
+	uint64_t began_ns; /* time of the match; sender: of the call, if the
+			      selector was asked */
 	/* Sender. */
 	bool source_pinned;	  /* `source` is pinned as a whole */
 	struct pinion_pin source; /* early protocols; a granted buffer */
@@ -80,6 +84,8 @@ struct pn_transfer {
 struct pn_endpoint_transfers {
 	struct pn_pool fragments; /* struct pn_fragment */
 	struct pn_direct_pool direct_pool;
+	struct pn_load load;			 /* long messages in flight */
+	uint64_t last_sent_ns, last_received_ns; /* when the last one ended */
 };
 
 /* Sends the message of a request as chosen. */
@@ -90,6 +96,10 @@ int pn_transfer_send(struct pinion_request *request,
 void pn_transfer_receive(struct pinion_request *request,
 			 struct pinion_peer *peer, const struct pn_wire *wire,
 			 const uint8_t *payload, size_t len);
+
+/* A request's message begins to be in flight (load.h), or has ended. */
+void pn_transfer_begin(struct pinion_request *request);
+void pn_transfer_end(struct pinion_request *request);
 
 /* Acts on a packet for a transfer. -EPROTO: it makes no sense. */
 int pn_transfer_packet(struct pinion_peer *peer, const struct pn_wire *wire,

@@ -36,6 +36,9 @@ static const struct pn_costs costs = {
 	.copy_byte_ns = 0.05,
 };
 
+/* No other message is in flight. */
+static const struct pn_load alone;
+
 /* The time of a message by a protocol. Copy is the fastest, except for the
  * first few in a row, because CPU caches hold what others need (`soft`,
  * measured). */
@@ -86,11 +89,12 @@ static unsigned copies_of_last(struct machine *m, double *ns)
 		struct pn_choice choice;
 		double took;
 
-		pn_protocol_selector_choose(selector, &source, true, &choice);
+		pn_protocol_selector_choose(selector, &source, true, &alone,
+					    &choice);
 		source.cached |= choice.keep;
 		took = message_takes(m, choice.protocol);
 		pn_protocol_selector_sent(selector, &choice, i + 1, 0);
-		pn_protocol_selector_measured(selector, i + 1, took);
+		pn_protocol_selector_measured(selector, i + 1, took, false);
 		if (i < MESSAGES - LAST)
 			continue;
 		copied += choice.protocol == PN_PROTOCOL_COPY;
@@ -115,7 +119,8 @@ static void nothing_is_left_where_nothing_is_kept(void **state)
 	for (unsigned i = 0; i < MESSAGES; i++) {
 		struct pn_choice choice;
 
-		pn_protocol_selector_choose(selector, &source, false, &choice);
+		pn_protocol_selector_choose(selector, &source, false, &alone,
+					    &choice);
 		assert_false(choice.keep);
 		assert_int_not_equal(choice.reason, PN_BECAUSE_REUSE);
 		assert_false(
@@ -220,7 +225,8 @@ static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
 		struct pn_choice c;
 		double took;
 
-		pn_protocol_selector_choose(selector, &source, true, &c);
+		pn_protocol_selector_choose(selector, &source, true, &alone,
+					    &c);
 		source.cached |= c.keep;
 		took = 300e3 + 40e3 * c.protocol;
 		if (known[c.protocol][c.registered]++ >= 3) {
@@ -231,9 +237,10 @@ static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
 		}
 		ntrials += c.reason == PN_BECAUSE_TRIAL;
 		pn_protocol_selector_sent(selector, &c, i + 1, 0);
-		pn_protocol_selector_measured(selector, i + 1, took);
+		pn_protocol_selector_measured(selector, i + 1, took, false);
 		pn_protocol_selector_measured(
-			selector, i + 1, 1); /* reported twice: counts once */
+			selector, i + 1, 1,
+			false); /* reported twice: counts once */
 	}
 	pn_protocol_selector_query(selector, &stats);
 	assert_true(ntrials > 3 && npredicted > MESSAGES / 2);
@@ -241,6 +248,108 @@ static void three_of_a_kind_are_enough_to_predict_the_next(void **state)
 	assert_int_equal(stats.measured, MESSAGES);
 	assert_true(stats.mean_error < 0.05);
 	pn_protocol_selector_close(selector);
+}
+
+/* --- messages in flight --------------------------------------------------- */
+
+static void the_level_is_that_of_the_last_window(void **state)
+{
+	struct pn_load load = { 0 };
+
+	(void)state;
+	assert_int_equal(pn_load_level(&load), 1);
+	for (unsigned window = 1; window <= 32; window *= 2) {
+		for (unsigned i = 0; i < window; i++)
+			pn_load_begin(&load);
+		assert_int_equal(pn_load_level(&load), window + 1);
+		for (unsigned i = 0; i < window; i++)
+			pn_load_end(&load);
+		assert_true(pn_load_is_idle(&load));
+		assert_int_equal(pn_load_level(&load), window);
+	}
+	/* One message alone, and the window is forgotten. */
+	pn_load_begin(&load);
+	pn_load_end(&load);
+	assert_int_equal(pn_load_level(&load), 1);
+	assert_int_equal(pn_load_class(1), 0);
+	assert_int_equal(pn_load_class(2), 1);
+	assert_int_equal(pn_load_class(4), 2);
+	assert_int_equal(pn_load_class(5), 3);
+	assert_int_equal(pn_load_class(1000), PN_LOAD_CLASSES - 1);
+}
+
+/* Windows of messages from one registered buffer, on a machine where copying is
+ * the best in flight; alone all take the same. All messages of a window end
+ * together: the first one's time is that of all. */
+struct stream {
+	unsigned window, nwindows;
+	unsigned mixed;	 /* windows with several protocols */
+	unsigned copied; /* of the last half, windows that were copied */
+	unsigned explored;
+};
+
+static double in_flight_ns(int protocol, bool mixed)
+{
+	return mixed ? 100e3 : protocol == PN_PROTOCOL_COPY ? 30e3 : 45e3;
+}
+
+static void run_window(struct pn_protocol_selector *selector,
+		       struct pn_load *load, struct stream *s, unsigned number)
+{
+	struct pn_use source = { .addr = 1 << 20,
+				 .len = LEN,
+				 .end = PN_END_SOURCE,
+				 .cached = true };
+	unsigned id = 1 + number * s->window, others = 0;
+	int first = 0;
+
+	for (unsigned i = 0; i < s->window; i++) {
+		struct pn_choice c;
+
+		pn_protocol_selector_choose(selector, &source, true, load, &c);
+		pn_protocol_selector_sent(selector, &c, id + i, 0);
+		pn_load_begin(load);
+		first = i ? first : c.protocol;
+		others += c.protocol != first;
+		s->explored += c.reason == PN_BECAUSE_TRIAL;
+		if (number > 1 && c.reason != PN_BECAUSE_TRIAL)
+			assert_int_equal(c.reason, PN_BECAUSE_STREAM);
+	}
+	for (unsigned i = 0; i < s->window; i++) {
+		double ns = in_flight_ns(first, others) * s->window;
+
+		pn_load_end(load);
+		pn_protocol_selector_ended(selector, id + i, 0);
+		pn_protocol_selector_measured(selector, id + i, i ? 0 : ns,
+					      i % 2);
+	}
+	s->mixed += number > 1 && others;
+	s->copied += number >= s->nwindows / 2 && !others &&
+		     first == PN_PROTOCOL_COPY;
+}
+
+static void messages_in_flight_change_their_protocol_together(void **state)
+{
+	(void)state;
+	for (unsigned window = 2; window <= 64; window *= 2) {
+		struct pn_protocol_selector *selector =
+			pn_protocol_selector_open(&limits, &costs);
+		struct stream s = { .window = window,
+				    .nwindows = 8192 / window };
+		struct pn_load load = { 0 };
+		struct pn_protocol_selector_stats stats;
+
+		assert_non_null(selector);
+		for (unsigned n = 0; n < s.nwindows; n++)
+			run_window(selector, &load, &s, n);
+		pn_protocol_selector_query(selector, &stats);
+		assert_int_equal(s.mixed, 0);
+		assert_true(s.copied >= s.nwindows / 2 * 95 / 100);
+		assert_int_equal(stats.explored, s.explored);
+		assert_in_range(s.explored, 16, 8192 / 8);
+		assert_true(stats.in_flight >= 8192 - 1);
+		pn_protocol_selector_close(selector);
+	}
 }
 
 int main(void)
@@ -253,6 +362,8 @@ int main(void)
 		TEST(a_trial_that_stops_does_not_end_all_trials),
 		TEST(trials_stay_within_their_share),
 		TEST(three_of_a_kind_are_enough_to_predict_the_next),
+		TEST(the_level_is_that_of_the_last_window),
+		TEST(messages_in_flight_change_their_protocol_together),
 	};
 
 	return RUN_TESTS(tests);
