@@ -24,8 +24,10 @@ TOP = HERE.parent
 TARGET = HERE / "pinion" / "_declared.py"
 
 # verbs.h and fabric.h take objects of C libraries that Python has no names for.
-HEADERS = ("config", "device", "cache", "heap", "helper", "message",
-           "onesided", "registrar", "pinion")
+HEADERS = [name for name in
+           ("config", "device", "cache", "heap", "helper", "message",
+            "onesided", "registrar", "pinion", "cuda")
+           if (TOP / "include" / "pinion" / f"{name}.h").exists()]
 
 CTYPES = {
     "int": "c_int", "unsigned": "c_uint", "char": "c_char",

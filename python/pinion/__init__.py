@@ -21,8 +21,8 @@ Messages and one-sided operations between processes need no pins:
 >>> remote = ep.remote(peer, key); remote.get(b).wait(); remote.put(b).wait()
 
 Arrays in memory that is registered already: ctx.heap().empty(shape, dtype).
-In asyncio: ctx.async_endpoint(). Figures in a notebook: pinion.report(). What
-calls cost: python3 -m pinion.bench.
+In asyncio: ctx.async_endpoint(). Copies to and from GPUs: pinion.cuda. Figures
+in a notebook: pinion.report(). What calls cost: python3 -m pinion.bench.
 
 Import pinion before modules that start threads (torch, NumPy with OpenBLAS): a
 library that is loaded later learns about released memory from the kernel, which

@@ -112,7 +112,7 @@ def _tensor(obj: Any) -> Place:
     device = getattr(obj.device, "type", str(obj.device))
     if device != "cpu":
         raise TypeError(f"{_name(obj)} is in the memory of {device}, not of "
-                        "the host: copy it there first (.cpu())")
+                        "the host: pinion.cuda.copy() copies it")
     if not obj.is_contiguous():
         raise TypeError(f"{_name(obj)} is not contiguous: use .contiguous()")
     address = int(obj.data_ptr())
@@ -165,7 +165,7 @@ def _place(obj: Any, write: bool) -> Place:
         return _interface(obj, interface, write)
     if hasattr(obj, "__cuda_array_interface__"):
         raise TypeError(f"{_name(obj)} is in the memory of a GPU, not of the "
-                        "host: copy it there first")
+                        "host: pinion.cuda.copy() copies it")
     raise TypeError(f"{_name(obj)} has no memory that pinion can reach: it "
                     "takes bytes, bytearray, memoryview, NumPy arrays, torch "
                     "tensors and whatever has the buffer protocol")

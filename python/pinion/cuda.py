@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Copies between the memory of the host and of NVIDIA GPUs.
+
+The driver copies memory that is not pinned several times slower than the bus
+allows. pinion's threads move such memory through pinned buffers, or register it
+where that pays:
+
+>>> import pinion.cuda
+>>> pinion.cuda.copy(gpu_tensor, array)         # to the GPU
+>>> pinion.cuda.copy(array, gpu_tensor)         # and back
+>>> t = pinion.cuda.to_device(array)            # a new torch tensor
+>>> with pinion.cuda.accelerate():              # in code that is not yours
+...     model.load_state_dict(...); x = x.cuda(); y = y.cpu()
+
+Memory of the host is whatever Context.pin() takes, memory of a GPU a torch
+tensor or an object with `__cuda_array_interface__`. Copies keep the order of a
+stream: torch's current one where a tensor is involved, else the one that is
+given, else the default stream.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import os
+import sys
+import threading
+import time
+from errno import EAGAIN, ETIMEDOUT
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+
+from . import _buffer, _context, _declared, _errors
+from ._library import call, logged
+
+_SLICE_US = 100_000
+
+_lock = threading.Lock()
+_opened: Dict[Tuple[int, int], _context.Context] = {}
+
+
+class CopyStats(NamedTuple):
+    """How bytes moved, of the copies of a context (pinion_cuda_query)."""
+
+    driver: int
+    """the driver's own copy"""
+    bounced: int
+    """by copy workers, through bounce buffers"""
+    registered: int
+    """from or to memory that is kept registered"""
+    mixed: int
+    bounced_bytes: int
+    registered_bytes: int
+    background_blocks: int
+    background_bytes: int
+    explored: int
+    bounce_bytes: int
+    workers: int
+    workers_asleep: int
+
+
+def context(device: int = 0) -> _context.Context:
+    """The context that copies of that GPU use; opened at the first time."""
+    key = (os.getpid(), device)
+    with _lock:
+        found = _opened.get(key)
+        if found is None or found.closed:
+            found = _opened[key] = _context.Context(f"cuda:{device}")
+        return found
+
+
+def stats(device: int = 0) -> CopyStats:
+    """Counters of the copies."""
+    made = context(device)
+    return _context.as_tuple(CopyStats, _context.query(
+        "cuda_query", made._arg, _struct("pinion_cuda_stats")(), made))
+
+
+def _struct(name: str) -> Any:
+    found = getattr(_declared, name, None)
+    if found is None:
+        raise NotImplementedError("this package was made for a library "
+                                  "without CUDA")
+    return found
+
+
+class _Gpu(NamedTuple):
+    """Memory of a GPU."""
+
+    hold: Any
+    address: int
+    nbytes: int
+    device: int
+    stream: Optional[int]  # torch's current one
+
+
+def _gpu(obj: Any) -> Optional[_Gpu]:
+    """None: not in the memory of a GPU."""
+    if getattr(getattr(obj, "device", None), "type", None) == "cuda":
+        if not obj.is_contiguous():
+            raise TypeError("the tensor is not contiguous: use .contiguous()")
+        torch: Any = sys.modules["torch"]
+        stream = torch.cuda.current_stream(obj.device).cuda_stream
+        return _Gpu(obj, obj.data_ptr(), obj.numel() * obj.element_size(),
+                    obj.device.index or 0, stream)
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if not isinstance(interface, dict):
+        return None
+    hold, address, nbytes = _buffer._interface(obj, interface, False)
+    return _Gpu(hold, address, nbytes, 0, None)
+
+
+class Copy:
+    """A copy under way, which holds its memory. wait() sleeps until it has
+    ended, done() looks. One that is dropped is waited for."""
+
+    def __init__(self, made: _context.Context, hold: Any, attr: Any) -> None:
+        self._handle: Any = None
+        self._context = made
+        self._hold = hold
+        out = ctypes.c_void_p()
+        logged()
+        ret = call.cuda_copy_start(made._arg, ctypes.byref(attr),
+                                   ctypes.byref(out))
+        if ret:
+            raise made.failed("cuda_copy_start", ret)
+        self._handle = out
+
+    @_context.enters
+    def _ask(self, microseconds: int) -> bool:
+        """True: it has ended."""
+        handle = self._handle
+        if handle is None:
+            return True
+        if self._context.closed:
+            raise self._context.failed("cuda_wait", -EAGAIN)
+        ret = call.cuda_wait(handle, microseconds)
+        if ret in (-ETIMEDOUT, -EAGAIN):
+            return False
+        self._handle = self._hold = None
+        if ret:
+            raise self._context.failed("cuda_wait", ret)
+        return True
+
+    def wait(self, timeout: Optional[float] = None) -> "Copy":
+        """Sleeps until it has ended. TimedOut: it goes on."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._ask(_SLICE_US if until is None else max(0, min(
+                int((until - time.monotonic()) * 1e6), _SLICE_US))):
+            if until is not None and time.monotonic() >= until:
+                raise _errors.error("wait", -ETIMEDOUT)
+        return self
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._ask(0)
+
+    def __del__(self) -> None:
+        if self._handle is not None and not self._context.closed and \
+                self._context._pid == os.getpid():
+            self.wait()
+
+
+def copy_start(dst: Any, src: Any, stream: Optional[int] = None) -> Copy:
+    """Begins a copy in which one end, or both, is memory of a GPU. Work that
+    the stream gets from now on begins after it. The memory of the host belongs
+    to the copy until it has ended."""
+    to, source = _gpu(dst), _gpu(src)
+    if to is None and source is None:
+        raise TypeError("neither is in the memory of a GPU")
+    to_place = to[:3] if to is not None else _buffer.writable(dst)
+    from_place = source[:3] if source is not None else _buffer.readable(src)
+    if to_place[2] != from_place[2]:
+        raise ValueError(f"{from_place[2]} bytes do not fit into "
+                         f"{to_place[2]} bytes")
+    gpu = to or source
+    assert gpu is not None
+    if stream is None:
+        stream = next((g.stream for g in (to, source)
+                       if g is not None and g.stream is not None), 0)
+    kind = _struct("pinion_cuda_copy_attr")
+    attr = kind(ctypes.sizeof(kind), 0, to_place[1], from_place[1],
+                to_place[2], stream)
+    return Copy(context(gpu.device), (to_place[0], from_place[0]), attr)
+
+
+def copy(dst: Any, src: Any, stream: Optional[int] = None) -> None:
+    """Copies, and returns when the memory of the host is free again."""
+    copy_start(dst, src, stream).wait()
+
+
+def to_device(array: Any, device: Any = None) -> Any:
+    """A torch tensor on a GPU with a copy of an array or a tensor. `device`:
+    as torch.device() takes it; None: torch's current GPU."""
+    torch: Any = importlib.import_module("torch")
+    source = array if isinstance(array, torch.Tensor) else \
+        torch.from_numpy(array)
+    where = torch.device("cuda" if device is None else device)
+    result = torch.empty(source.shape, dtype=source.dtype, device=where)
+    if source.numel():
+        copy(result, source.contiguous())
+    return result
+
+
+def _plain(tensor: Any) -> bool:
+    """Whether a tensor is one that the functions below copy."""
+    torch: Any = sys.modules["torch"]
+    return (type(tensor) is torch.Tensor and not tensor.requires_grad and
+            tensor.layout is torch.strided and tensor.is_contiguous() and
+            not tensor.is_conj() and not tensor.is_neg() and
+            tensor.numel() > 0)
+
+
+_accelerated = 0
+_originals: Dict[str, Any] = {}
+
+
+def _cuda(self: Any, device: Any = None, *arguments: Any,
+          **options: Any) -> Any:
+    if arguments or options or not self.device.type == "cpu" or \
+            not _plain(self) or self.is_pinned():
+        return _originals["cuda"](self, device, *arguments, **options)
+    return to_device(self, "cuda" if device is None else
+                     f"cuda:{device}" if isinstance(device, int) else device)
+
+
+def _cpu(self: Any, *arguments: Any, **options: Any) -> Any:
+    if arguments or options or not self.device.type == "cuda" or \
+            not _plain(self):
+        return _originals["cpu"](self, *arguments, **options)
+    torch: Any = sys.modules["torch"]
+    result = torch.empty(self.shape, dtype=self.dtype)
+    copy(result, self)
+    return result
+
+
+def _to(self: Any, *arguments: Any, **options: Any) -> Any:
+    """tensor.to(device) alone; all else is torch's."""
+    torch: Any = sys.modules["torch"]
+    if len(arguments) == 1 and not options and \
+            isinstance(arguments[0], (str, torch.device)):
+        where = torch.device(arguments[0])
+        if where.type == "cuda" and self.device.type == "cpu":
+            return _cuda(self, where)
+        if where.type == "cpu" and self.device.type == "cuda":
+            return _cpu(self)
+    return _originals["to"](self, *arguments, **options)
+
+
+@contextlib.contextmanager
+def accelerate() -> Iterator[None]:
+    """Inside, .cuda(), .cpu() and .to(device) of torch's tensors go through
+    pinion, in all threads: those of contiguous tensors that are not pinned and
+    need no gradient. Others are torch's own, as are copies with further
+    arguments. May be nested."""
+    torch: Any = importlib.import_module("torch")
+    global _accelerated
+    with _lock:
+        if not _accelerated:
+            for name, function in (("cuda", _cuda), ("cpu", _cpu),
+                                   ("to", _to)):
+                _originals[name] = getattr(torch.Tensor, name)
+                setattr(torch.Tensor, name, function)
+        _accelerated += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _accelerated -= 1
+            if not _accelerated:
+                for name, function in _originals.items():
+                    setattr(torch.Tensor, name, function)
