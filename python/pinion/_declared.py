@@ -284,6 +284,8 @@ class pinion_endpoint_stats(Structure):
         ("prediction_error", c_double),
         ("sent_direct", c_uint64),
         ("max_inject_bytes", c_size_t),
+        ("chosen_in_flight", c_uint64),
+        ("protocol_changes", c_uint64),
     ]
 
 
@@ -294,6 +296,7 @@ class pinion_explain_attr(Structure):
         ("flags", c_uint64),
         ("len", c_uint64),
         ("reuse", c_uint64),
+        ("in_flight", c_uint64),
     ]
 
 
