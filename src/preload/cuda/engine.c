@@ -72,10 +72,26 @@ static void set_up_once(void)
 	pthread_atfork(NULL, NULL, after_fork);
 }
 
+/* Where kernels read and write unpinned memory directly (HMM, Grace), a
+ * registration whose pages were replaced would show in them too, and kernels do
+ * not come by here. */
+static bool kernels_reach_unpinned_memory(void)
+{
+	int ndevices = 0, value = 0;
+
+	if (PN_REAL(cuDeviceGetCount, &ndevices))
+		return true;
+	for (int i = 0; !value && i < ndevices; i++)
+		PN_REAL(cuDeviceGetAttribute, &value, PAGEABLE_MEMORY_ACCESS,
+			i);
+	return value;
+}
+
 static int open_locked(void)
 {
-	/* Not kept: sixteen threads that copied and released got old bytes. */
-	const char *const options[] = { "device=cuda", "cuda_keep=no", NULL };
+	const char *keep = kernels_reach_unpinned_memory() ? "cuda_keep=no"
+							   : "cuda_keep=yes";
+	const char *const options[] = { "device=cuda", keep, NULL };
 	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
 	int ret = context ? 0 : pinion_open(&attr, &context);
 
