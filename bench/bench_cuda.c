@@ -9,7 +9,8 @@
  *            driver's copy of unpinned memory), pinion. A copy ends when the
  *            stream is idle. Rows give medians over the rounds.
  *   again    the same buffer again, in a context with cuda_keep=yes: the n-th
- *            use, with a pause between uses and without, median over buffers.
+ *            use, with a pause between uses and without, median over buffers;
+ *            compared with pinned memory that is used in the same rhythm.
  *   new      from the GPU into memory that was never touched.
  *   threads  several threads copy at the same time.
  *   held_up  how long copies of 64 KiB of pinned memory take in another thread
@@ -33,7 +34,8 @@
 
 #define MAX_ROUNDS  41
 #define MAX_USES    12
-#define MAX_BUFFERS 5
+#define MAX_BUFFERS 3
+#define PINNED_USES 4
 #define MIB	    ((size_t)1 << 20)
 #define PAUSE_US    100000
 
@@ -207,8 +209,14 @@ static void run_size(struct state *s)
 
 /* --- the same buffer again ------------------------------------------------ */
 
+/* Medians of the n-th use. */
+struct again {
+	double us, pinned_us;
+	double registered; /* share of the bytes that needed no bounce buffer */
+};
+
 static void print_again(struct state *s, const struct copy *c, bool pause,
-			const double *us, double pinned)
+			const struct again *uses)
 {
 	for (unsigned i = 0; i < MAX_USES; i++) {
 		const struct pn_report_cell row[] = {
@@ -219,41 +227,81 @@ static void print_again(struct state *s, const struct copy *c, bool pause,
 			PN_CELL_COUNT("pause_ms", "pause ms", 8,
 				      pause ? PAUSE_US / 1000 : 0),
 			PN_CELL_COUNT("use", "use", 4, i + 1),
-			PN_CELL_NUMBER("us", "us", 10, us[i]),
+			PN_CELL_NUMBER("us", "us", 10, uses[i].us),
+			PN_CELL_NUMBER("pinned_us", "pinned us", 10,
+				       uses[i].pinned_us),
 			PN_CELL_NUMBER("of_pinned", "of pinned", 9,
-				       pinned / us[i]),
+				       uses[i].pinned_us / uses[i].us),
+			PN_CELL_NUMBER("registered", "registered", 10,
+				       uses[i].registered),
 		};
 
 		pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
 	}
 }
 
+static double registered_bytes(const struct state *s)
+{
+	struct pinion_cuda_stats stats = { .size = sizeof(stats) };
+
+	pinion_cuda_query(s->keeping, &stats);
+	return (double)stats.registered_bytes;
+}
+
+/* Copies, with a pause after each copy if there is one. */
+static double use_once(const struct state *s, const struct copy *c, bool pause)
+{
+	double us = time_copy(s->cu, c);
+
+	if (pause)
+		usleep(PAUSE_US);
+	return us;
+}
+
+/* Pinned memory, used in the same rhythm. */
+static void time_pinned(const struct state *s, const struct copy *c, bool pause,
+			double us[PINNED_USES])
+{
+	struct copy pinned = *c;
+
+	pinned.by = BY_PINNED;
+	pinned.host = s->pinned;
+	for (unsigned i = 0; i < PINNED_USES; i++)
+		us[i] = use_once(s, &pinned, pause);
+}
+
 /* A buffer of its own each time: its history begins anew. */
 static void measure_again(struct state *s, bool to, size_t bytes, bool pause)
 {
-	size_t nbuffers = bytes >= 256 * MIB ? 3 : MAX_BUFFERS;
-	double samples[MAX_USES][MAX_BUFFERS], us[MAX_USES], pinned[MAX_USES];
-	struct copy c = make_copy(s, BY_PINNED, to, bytes);
+	double us[MAX_USES][MAX_BUFFERS], pinned[MAX_BUFFERS][PINNED_USES];
+	double registered[MAX_USES][MAX_BUFFERS];
+	struct again uses[MAX_USES];
+	struct copy c = make_copy(s, BY_PINION, to, bytes);
 
-	for (unsigned i = 0; i < MAX_USES; i++)
-		pinned[i] = time_copy(s->cu, &c);
-	c.by = BY_PINION;
 	c.context = s->keeping;
-	for (size_t b = 0; b < nbuffers; b++) {
+	for (size_t b = 0; b < MAX_BUFFERS; b++) {
+		time_pinned(s, &c, pause, pinned[b]);
 		c.host = map(bytes);
 		if (!c.host)
 			return;
 		memset(c.host, 1, bytes);
 		for (unsigned i = 0; i < MAX_USES; i++) {
-			samples[i][b] = time_copy(s->cu, &c);
-			if (pause)
-				usleep(PAUSE_US);
+			double before = registered_bytes(s);
+
+			us[i][b] = use_once(s, &c, pause);
+			registered[i][b] =
+				(registered_bytes(s) - before) / (double)bytes;
 		}
 		munmap(c.host, bytes);
 	}
 	for (unsigned i = 0; i < MAX_USES; i++)
-		us[i] = median(samples[i], nbuffers);
-	print_again(s, &c, pause, us, median(pinned, MAX_USES));
+		uses[i] = (struct again){
+			.us = median(us[i], MAX_BUFFERS),
+			.pinned_us = median(pinned[0],
+					    sizeof(pinned) / sizeof(double)),
+			.registered = median(registered[i], MAX_BUFFERS),
+		};
+	print_again(s, &c, pause, uses);
 }
 
 static void print_left(struct state *s)
