@@ -120,7 +120,8 @@ struct pinion_cuda_stats {
 	uint64_t registered_bytes;  /* moved from and to registered memory */
 	uint64_t background_blocks; /* registered for later uses */
 	uint64_t background_bytes;
-	uint64_t explored; /* by another way than the best, to learn its time */
+	uint64_t explored; /* by another method than the best, to learn its time
+			    */
 	size_t bounce_bytes;	 /* of the bounce buffers, now */
 	unsigned workers;	 /* threads, now */
 	unsigned workers_asleep; /* of them */
@@ -135,10 +136,11 @@ enum pinion_cuda_explain_flag {
 	PINION_CUDA_EXPLAIN_FROM_GPU = 1 << 0,
 };
 
-/* Fills *out with the index-th way, from 0, in which a copy of attr->len bytes
- * of unpinned memory, used attr->reuse times, could go, with the times that are
- * expected now: attr->flags are of enum pinion_cuda_explain_flag. -ENOENT:
- * there are no more; -EINVAL; -E2BIG; -EOPNOTSUPP; -EPERM; -ENOMEM; -ENODEV. */
+/* Fills *out with the index-th method, from 0, by which a copy of attr->len
+ * bytes of unpinned memory, used attr->reuse times, could be made, with the
+ * times that are expected now: attr->flags are of enum
+ * pinion_cuda_explain_flag. -ENOENT: there are no more; -EINVAL; -E2BIG;
+ * -EOPNOTSUPP; -EPERM; -ENOMEM; -ENODEV. */
 PINION_API int pinion_cuda_explain(struct pinion_context *context,
 				   const struct pinion_explain_attr *attr,
 				   unsigned index,

@@ -1087,7 +1087,7 @@ ERRORS: List[Tuple[str, str, str]] = [
      'There are no more options.'),
     ("ENOENT",
      'cuda_explain',
-     'There are no more ways.'),
+     'There are no more methods.'),
     ("ENOENT",
      'endpoint_explain',
      'There are no more protocols.'),

@@ -23,7 +23,7 @@ struct slot {
 	bool pinned;
 	struct pinion_pin pin;
 	char *buffer;
-	struct pn_copy_mark *mark;
+	struct pn_copy_completion *completion;
 	char *host; /* of the block */
 	size_t len;
 };
@@ -214,7 +214,8 @@ static void start_block(struct participant *p, struct slot *slot)
 	ret = slot->pinned ? copy_pinned(p, slot) : copy_bounced(p, slot);
 	slot->busy = true;
 	if (!ret)
-		ret = pn_copy_mark_set(p->copier, slot->mark, p->stream);
+		ret = pn_copy_completion_record(p->copier, slot->completion,
+						p->stream);
 	if (ret) {
 		fail(p, ret);
 		return;
@@ -233,10 +234,12 @@ static void settle_block(struct participant *p, struct slot *slot)
 	slot->busy = false;
 	ret = pn_unlikely(atomic_load(&p->job->status))
 		      ? PN_CUDA_ERROR_UNKNOWN
-		      : pn_copy_mark_wait(p->copier, slot->mark, p->job);
+		      : pn_copy_completion_wait(p->copier, slot->completion,
+						p->job);
 	if (ret) {
 		fail(p, ret);
-		/* The mark says nothing then, and the buffer must be free. */
+		/* The completion says nothing then, and the buffer must be
+		 * free. */
 		p->cu->stream_synchronize(p->stream);
 	} else if (!slot->pinned && p->job->direction == PN_COPY_FROM_GPU) {
 		pn_copy(p->copier->attr.device, slot->host, slot->buffer,
@@ -258,20 +261,21 @@ static bool next_block(struct participant *p, struct slot *slot)
 	return true;
 }
 
-static void begin(struct participant *p, struct pn_copy_seat *seat)
+static void begin(struct participant *p, struct pn_copy_staging *staging)
 {
 	struct pn_copy_job *job = p->job;
 	unsigned n = atomic_fetch_add(&job->nstreams, 1);
 
-	p->stream = job->lane->streams[n % PN_COPY_NSTREAMS];
+	p->stream = job->streams->copy[n % PN_COPY_NSTREAMS];
 	for (unsigned i = 0; i < PN_COPY_NBUFFERS; i++) {
 		p->slots[i].buffer =
-			(char *)seat->mr.addr + i * p->copier->block_bytes;
-		p->slots[i].mark = &seat->marks[i];
+			(char *)staging->mr.addr + i * p->copier->block_bytes;
+		p->slots[i].completion = &staging->completions[i];
 	}
 }
 
-void pn_copy_blocks_move(struct pn_copier *copier, struct pn_copy_seat *seat,
+void pn_copy_blocks_move(struct pn_copier *copier,
+			 struct pn_copy_staging *staging,
 			 struct pn_copy_job *job)
 {
 	struct participant p = { .copier = copier,
@@ -279,7 +283,7 @@ void pn_copy_blocks_move(struct pn_copier *copier, struct pn_copy_seat *seat,
 				 .job = job };
 	unsigned turn = 0;
 
-	begin(&p, seat);
+	begin(&p, staging);
 	do {
 		turn = (turn + 1) % PN_COPY_NBUFFERS;
 		settle_block(&p, &p.slots[turn]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * call -- one copy while it is being made: the memory, the CUDA context, the
- * way.
+ * method.
  *
  * enter -> is_ours -> driver, or move -> leave. The driver alone may be called
  * without entering.
@@ -47,7 +47,7 @@ pn_cu_result pn_copy_call_driver(struct pn_copy_call *call);
  * up first. They may come between the look at the memory and the copy. */
 pn_cu_result pn_copy_call_by_driver(struct pn_copy_call *call);
 
-/* The fastest way; returns when the bytes have moved. */
+/* The fastest method; returns when the bytes have moved. */
 pn_cu_result pn_copy_call_move(struct pn_copy_call *call);
 
 /* Counts a use of the memory, which may begin to register it. */
@@ -63,7 +63,7 @@ int pn_copy_call_error(const struct pn_copy_call *call, pn_cu_result result);
 /* Prepares a job for the call that nobody has joined. */
 void pn_copy_call_job(const struct pn_copy_call *call, struct pn_copy_job *job);
 
-/* Lets the lane of a job wait for what the stream has to do. */
+/* Lets the streams of a job wait for what the stream has to do. */
 pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,
 				struct pn_copy_job *job);
 

@@ -51,19 +51,19 @@ void pn_copy_times_init(struct pn_copy_times *times,
  * the initial guess, whichever is less. */
 static double byte_ns(const struct pn_copy_times *times,
 		      const struct pn_copy_question *question,
-		      enum pn_copy_way way)
+		      enum pn_copy_method method)
 {
 	const struct pn_copy_class *classes =
 		times->classes[question->direction];
-	float initial = times->initial_byte_ns[question->direction][way];
+	float initial = times->initial_byte_ns[question->direction][method];
 	int at = (int)pn_history_size(question->bytes);
-	float ns = get(&classes[at].ways[way].byte_ns);
+	float ns = get(&classes[at].methods[method].byte_ns);
 
 	for (int d = 1; ns == 0 && d < PN_HISTORY_SIZES; d++) {
 		if (at + d < PN_HISTORY_SIZES)
-			ns = get(&classes[at + d].ways[way].byte_ns);
+			ns = get(&classes[at + d].methods[method].byte_ns);
 		if (ns == 0 && at - d >= 0)
-			ns = get(&classes[at - d].ways[way].byte_ns);
+			ns = get(&classes[at - d].methods[method].byte_ns);
 		if (ns != 0 || d == PN_HISTORY_SIZES - 1)
 			return (double)(ns != 0 && ns < initial ? ns : initial);
 	}
@@ -72,56 +72,57 @@ static double byte_ns(const struct pn_copy_times *times,
 
 double pn_copy_times_expect(const struct pn_copy_times *times,
 			    const struct pn_copy_question *question,
-			    enum pn_copy_way way)
+			    enum pn_copy_method method)
 {
-	double ns = byte_ns(times, question, way) * (double)question->bytes;
+	double ns = byte_ns(times, question, method) * (double)question->bytes;
 
-	if (way == PN_COPY_BOUNCE && question->seats < question->wanted)
-		ns *= (double)question->wanted / (double)question->seats;
+	if (method == PN_COPY_BOUNCE &&
+	    question->participants < question->wanted)
+		ns *= (double)question->wanted / (double)question->participants;
 	return ns;
 }
 
 static bool is_possible(const struct pn_copy_question *question,
-			enum pn_copy_way way)
+			enum pn_copy_method method)
 {
-	if (way == PN_COPY_BOUNCE)
-		return question->seats;
-	if (way == PN_COPY_PIPELINE)
-		return question->may_register && question->seats;
+	if (method == PN_COPY_BOUNCE)
+		return question->participants;
+	if (method == PN_COPY_PIPELINE)
+		return question->may_register && question->participants;
 	return !question->no_driver;
 }
 
-static enum pn_copy_way fastest(const struct pn_copy_times *times,
-				const struct pn_copy_question *question)
+static enum pn_copy_method fastest(const struct pn_copy_times *times,
+				   const struct pn_copy_question *question)
 {
-	enum pn_copy_way best = PN_COPY_NWAYS;
+	enum pn_copy_method best = PN_COPY_NMETHODS;
 	double least = INFINITY;
 
-	for (unsigned way = 0; way < PN_COPY_NWAYS; way++) {
+	for (unsigned method = 0; method < PN_COPY_NMETHODS; method++) {
 		double ns;
 
-		if (!is_possible(question, way))
+		if (!is_possible(question, method))
 			continue;
-		ns = pn_copy_times_expect(times, question, way);
+		ns = pn_copy_times_expect(times, question, method);
 		if (ns < least) {
 			least = ns;
-			best = way;
+			best = method;
 		}
 	}
 	return best;
 }
 
-/* Whether to use the way now to learn what it takes. */
+/* Whether to use the method now to learn what it takes. */
 static bool is_due(struct pn_copy_times *times,
 		   const struct pn_copy_question *question,
-		   enum pn_copy_way way, double best_ns)
+		   enum pn_copy_method method, double best_ns)
 {
 	struct pn_copy_class *class =
 		&times->classes[question->direction]
 			       [pn_history_size(question->bytes)];
-	struct pn_copy_estimate *estimate = &class->ways[way];
+	struct pn_copy_estimate *estimate = &class->methods[method];
 	uint32_t interval = atomic_load(&estimate->interval);
-	double ns = pn_copy_times_expect(times, question, way);
+	double ns = pn_copy_times_expect(times, question, method);
 
 	if (atomic_fetch_add(&estimate->since, 1) + 1 <
 	    (interval ? interval : MIN_INTERVAL))
@@ -131,21 +132,21 @@ static bool is_due(struct pn_copy_times *times,
 		       (interval ? 0 : best_ns);
 }
 
-enum pn_copy_way pn_copy_times_choose(struct pn_copy_times *times,
-				      const struct pn_copy_question *question)
+enum pn_copy_method pn_copy_times_choose(
+	struct pn_copy_times *times, const struct pn_copy_question *question)
 {
-	enum pn_copy_way best = fastest(times, question);
+	enum pn_copy_method best = fastest(times, question);
 	double best_ns;
 
-	if (best == PN_COPY_NWAYS || !question->measured ||
-	    question->seats < question->wanted)
+	if (best == PN_COPY_NMETHODS || !question->measured ||
+	    question->participants < question->wanted)
 		return best;
 	best_ns = pn_copy_times_expect(times, question, best);
-	for (unsigned way = 0; way < PN_COPY_NWAYS; way++)
-		if (way != best && is_possible(question, way) &&
-		    is_due(times, question, way, best_ns)) {
+	for (unsigned method = 0; method < PN_COPY_NMETHODS; method++)
+		if (method != best && is_possible(question, method) &&
+		    is_due(times, question, method, best_ns)) {
 			atomic_fetch_add(&times->explored, 1);
-			return way;
+			return method;
 		}
 	return best;
 }
@@ -163,19 +164,19 @@ static void learn(struct pn_copy_estimate *estimate, float byte_ns)
 
 void pn_copy_times_took(struct pn_copy_times *times,
 			const struct pn_copy_question *question,
-			enum pn_copy_way way, double ns)
+			enum pn_copy_method method, double ns)
 {
 	struct pn_copy_class *class =
 		&times->classes[question->direction]
 			       [pn_history_size(question->bytes)];
-	struct pn_copy_estimate *estimate = &class->ways[way];
-	enum pn_copy_way best = fastest(times, question);
+	struct pn_copy_estimate *estimate = &class->methods[method];
+	enum pn_copy_method best = fastest(times, question);
 	double best_ns = pn_copy_times_expect(times, question, best);
 	uint32_t interval = atomic_load(&estimate->interval);
 
 	set(&class->spent_ns, get(&class->spent_ns) * FADE + (float)ns);
 	set(&class->explored_ns, get(&class->explored_ns) * FADE);
-	if (way != best) {
+	if (method != best) {
 		if (ns > best_ns)
 			set(&class->explored_ns,
 			    get(&class->explored_ns) + (float)(ns - best_ns));

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * choose -- the fastest way of a copy, from the times that copies took.
+ * choose -- the fastest method of a copy, from the times that copies took.
  *
- * For each way, direction and size class (two to a power of two) there is a
+ * For each method, direction and size class (two to a power of two) there is a
  * mean of the measured times, in nanoseconds a byte, in which old copies fade.
  * A class that was not measured yet takes the estimate of the nearest class
  * that was; before the first measurement the device's costs give one.
  *
- * The copy goes by the way with the least estimate. Estimates of ways that are
- * not used grow old. So another way is explored now and then: after 2 copies of
- * that class, then after twice as many each time, up to MAX_INTERVAL; and only
- * while the time that exploring costs is below MAX_SHARE of the time of all
- * copies of the class. So a machine that becomes busy is followed, and
- * exploring costs at most that share.
+ * The copy goes by the method with the least estimate. Estimates of methods
+ * that are not used grow old. So another method is explored now and then: after
+ * 2 copies of that class, then after twice as many each time, up to
+ * MAX_INTERVAL; and only while the time that exploring costs is below MAX_SHARE
+ * of the time of all copies of the class. So a machine that becomes busy is
+ * followed, and exploring costs at most that share.
  *
- * Fewer free seats than wanted make bounce buffers slower: the estimate is
- * scaled by the seats.
+ * Fewer free staging sets than wanted make bounce buffers slower: the estimate
+ * is scaled by their number.
  *
  * Threads: any; estimates are read and written without a lock, and a lost
  * update is lost.
@@ -36,11 +36,11 @@ enum pn_copy_direction {
 	PN_COPY_NDIRECTIONS
 };
 
-enum pn_copy_way {
+enum pn_copy_method {
 	PN_COPY_DRIVER,
 	PN_COPY_BOUNCE,
 	PN_COPY_PIPELINE, /* blocks are registered, copied, deregistered */
-	PN_COPY_NWAYS,
+	PN_COPY_NMETHODS,
 };
 
 /* Costs of one H200 (doc/design/cuda.md), where the device has not measured its
@@ -66,13 +66,13 @@ struct pn_copy_estimate {
 };
 
 struct pn_copy_class {
-	struct pn_copy_estimate ways[PN_COPY_NWAYS];
+	struct pn_copy_estimate methods[PN_COPY_NMETHODS];
 	_Atomic float spent_ns, explored_ns; /* fade together */
 };
 
 struct pn_copy_times {
 	struct pn_copy_class classes[PN_COPY_NDIRECTIONS][PN_HISTORY_SIZES];
-	float initial_byte_ns[PN_COPY_NDIRECTIONS][PN_COPY_NWAYS];
+	float initial_byte_ns[PN_COPY_NDIRECTIONS][PN_COPY_NMETHODS];
 	_Atomic uint64_t explored;
 };
 
@@ -80,11 +80,11 @@ struct pn_copy_times {
 struct pn_copy_question {
 	enum pn_copy_direction direction;
 	size_t bytes;
-	unsigned seats;	   /* that are free */
-	unsigned wanted;   /* that the copy would take */
-	bool may_register; /* the pipeline is possible */
-	bool no_driver;	   /* the driver would refuse the range */
-	bool measured;	   /* pn_copy_times_took() will follow */
+	unsigned participants; /* for which there are staging sets */
+	unsigned wanted;       /* participants of such a copy */
+	bool may_register;     /* the pipeline is possible */
+	bool no_driver;	       /* the driver would refuse the range */
+	bool measured;	       /* pn_copy_times_took() will follow */
 };
 
 void pn_copy_times_init(struct pn_copy_times *times,
@@ -93,15 +93,15 @@ void pn_copy_times_init(struct pn_copy_times *times,
 /* Expected nanoseconds. */
 double pn_copy_times_expect(const struct pn_copy_times *times,
 			    const struct pn_copy_question *question,
-			    enum pn_copy_way way);
+			    enum pn_copy_method method);
 
-/* PN_COPY_NWAYS: none is possible. */
-enum pn_copy_way pn_copy_times_choose(struct pn_copy_times *times,
-				      const struct pn_copy_question *question);
+/* PN_COPY_NMETHODS: none is possible. */
+enum pn_copy_method pn_copy_times_choose(
+	struct pn_copy_times *times, const struct pn_copy_question *question);
 
 /* A copy took ns. */
 void pn_copy_times_took(struct pn_copy_times *times,
 			const struct pn_copy_question *question,
-			enum pn_copy_way way, double ns);
+			enum pn_copy_method method, double ns);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A copy from call to return: what kind of memory it is, in which CUDA context
- * it happens, and which way it goes.
+ * it happens, and by which method.
  */
 #include "copy/copy.h"
 
@@ -17,13 +17,13 @@
 /* --- the copier ----------------------------------------------------------- */
 
 /* The largest block of shape.c. */
-#define BLOCK_BYTES    ((size_t)2 << 20)
-#define MAX_SEATS      12
+#define BLOCK_BYTES	 ((size_t)2 << 20)
+#define MAX_PARTICIPANTS 12
 /* A machine with fewer cores has better to do than to poll. */
-#define MIN_SPIN_CORES 4
-#define SPIN_NS	       (100 * PN_NS_PER_US)
+#define MIN_SPIN_CORES	 4
+#define SPIN_NS		 (100 * PN_NS_PER_US)
 
-static void set_places(struct pn_copier *copier)
+static void set_affinity(struct pn_copier *copier)
 {
 	unsigned ncores = pn_copy_ncores();
 	unsigned max = copier->attr.max_workers;
@@ -36,8 +36,9 @@ static void set_places(struct pn_copier *copier)
 	if (copier->has_cpus)
 		ncores = (unsigned)CPU_COUNT(&copier->cpus);
 	if (!max)
-		max = ncores < MAX_SEATS ? ncores : MAX_SEATS;
-	copier->max_seats = max < PN_COPY_MAX_SEATS ? max : PN_COPY_MAX_SEATS;
+		max = ncores < MAX_PARTICIPANTS ? ncores : MAX_PARTICIPANTS;
+	copier->max_participants =
+		max < PN_COPY_MAX_PARTICIPANTS ? max : PN_COPY_MAX_PARTICIPANTS;
 	copier->spin_ns = ncores >= MIN_SPIN_CORES ? SPIN_NS : 0;
 }
 
@@ -54,7 +55,7 @@ int pn_copier_open(const struct pn_copier_attr *attr, struct pn_copier **out)
 		attr->block_bytes ? attr->block_bytes : BLOCK_BYTES;
 	copier->min_bytes =
 		attr->min_bytes ? attr->min_bytes : PN_COPY_MIN_BYTES;
-	set_places(copier);
+	set_affinity(copier);
 	copier->attr.bus_id = NULL; /* the caller's */
 	pn_copy_times_init(&copier->times, &attr->device->costs);
 	ret = pn_background_init(&copier->background, attr->device,
@@ -71,8 +72,8 @@ int pn_copier_open(const struct pn_copier_attr *attr, struct pn_copier **out)
 	pn_mutex_init(&copier->lock);
 	pn_mutex_init(&copier->growing);
 	pn_list_init(&copier->jobs);
-	pn_list_init(&copier->free_seats);
-	pn_list_init(&copier->lanes);
+	pn_list_init(&copier->free_staging);
+	pn_list_init(&copier->idle_streams);
 	pn_list_init(&copier->requests);
 	*out = copier;
 	return 0;
@@ -85,8 +86,8 @@ void pn_copier_close(struct pn_copier *copier)
 	pn_copy_requests_close(copier);
 	pn_background_fini(&copier->background);
 	pn_copy_workers_close(copier);
-	pn_copy_lanes_close(copier);
-	pn_copy_seats_close(copier);
+	pn_copy_streams_close(copier);
+	pn_copy_staging_close(copier);
 	pn_mutex_fini(&copier->growing);
 	pn_mutex_fini(&copier->lock);
 	free(copier);
@@ -162,8 +163,8 @@ void pn_copier_query(struct pn_copier *copier, struct pinion_cuda_stats *out)
 		.background_blocks = copier->background.blocks,
 		.background_bytes = copier->background.bytes,
 		.explored = copier->times.explored,
-		.bounce_bytes =
-			copier->nseats * PN_COPY_NBUFFERS * copier->block_bytes,
+		.bounce_bytes = copier->nstaging * PN_COPY_NBUFFERS *
+				copier->block_bytes,
 		.workers = copier->nthreads,
 		.workers_asleep = copier->nasleep,
 	};

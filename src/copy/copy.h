@@ -12,14 +12,13 @@
  *               multiples of the block length in host memory, so that no huge
  *               page belongs to two of them.
  *   participant a thread that takes blocks of a job: the caller and workers.
- *   seat        what a participant needs: two bounce buffers and, for each CUDA
- *               context that it has copied in, a stream of our own and an event
- *               for each buffer (a lane). Seats belong to the copier; a thread
- *               holds one while it participates.
- *   worker      a thread of the copier. Between jobs it polls for a moment,
- *               then sleeps.
- *   way         how a copy goes: by the driver, through bounce buffers, from
- *               registered memory.
+ *   staging set what a participant needs: two bounce buffers and, for each, the
+ *               completion of its copy. Staging sets belong to the copier; a
+ *               thread holds one while it participates.
+ *   streams     of our own, in one CUDA context, with an event. A job takes
+ * them and gives them back; its participants share them. worker      a thread
+ * of the copier. Between jobs it polls for a moment, then sleeps. method how a
+ * copy is made: by the driver, through bounce buffers, from registered memory.
  *
  * Life of a job
  *   posted -> participants join, take blocks, leave -> no block is left and all
@@ -28,9 +27,9 @@
  *   A job of pinion_cuda_copy_start() lies in its request, and workers alone
  *   participate.
  *
- * Which way (choose.h): below a minimum the driver, without a look at the
- * memory. Else the way whose measured time is the least for the size, the
- * direction and the seats that are free. Memory that the cache keeps registered
+ * Which method (choose.h): below a minimum the driver, without a look at the
+ * memory. Else the method whose measured time is the least for the size, the
+ * direction and the free staging sets. Memory that the cache keeps registered
  * is copied directly; where only a part is, participants copy registered blocks
  * directly, and the driver's copy, which refuses such ranges, is not used.
  *
@@ -38,20 +37,20 @@
  * the background, block by block (background.h).
  *
  * Order with the caller's stream. The caller records an event in its stream.
- * Unless that event has already happened, each lane waits for it. The call
- * returns when all bytes have arrived, so the stream need not wait for the
- * lanes. With a request the stream waits for a word in host memory
+ * Unless that event has already happened, the job's streams wait for it. The
+ * call returns when all bytes have arrived, so the caller's stream need not
+ * wait for ours. With a request it waits for a word in host memory
  * (cuStreamWaitValue32) that the last participant writes.
  *
- * At rest: all seats are free; nobody waits; workers sleep.
+ * At rest: all staging sets are free; nobody waits; workers sleep.
  *
- * Threads: any. copier->lock protects jobs, seats and counts; it is a leaf and
- * nobody calls CUDA or copies under it. Workers run on the GPU's NUMA node,
- * with signals blocked and capture mode RELAXED.
+ * Threads: any. copier->lock protects jobs, staging sets and counts; it is a
+ * leaf and nobody calls CUDA or copies under it. Workers run on the GPU's NUMA
+ * node, with signals blocked and capture mode RELAXED.
  *
  * Errors: the first error of a participant ends the job: others stop at their
- * next block. After an error that says that the CUDA context is gone, seats
- * and lanes are made anew by the next copy.
+ * next block. After an error that says that the CUDA context is gone, staging
+ * sets and streams are made anew by the next copy.
  *
  * Caveat: blocks are read and written by memcpy(): a program that frees the
  * memory while the copy is under way gets a signal, as it does in memcpy().
@@ -126,7 +125,7 @@ int pn_copier_yield(struct pn_copier *copier, const void *addr, size_t len);
 /* Below, copies are the driver's. */
 size_t pn_copier_min_bytes(const struct pn_copier *copier);
 
-/* The index-th way of a copy and its expected times. -ENOENT. */
+/* The index-th method of a copy and its expected times. -ENOENT. */
 int pn_copier_explain(struct pn_copier *copier,
 		      const struct pinion_explain_attr *attr, unsigned index,
 		      struct pinion_explanation *out);

@@ -15,25 +15,25 @@
 #include "copy/copy.h"
 #include "device/cuda/cuda.h"
 
-#define PN_COPY_MAX_SEATS 16
-#define PN_COPY_NBUFFERS  2
-#define PN_COPY_NSTREAMS  2
-#define PN_COPY_NWORDS	  (PN_PAGE_BYTES / sizeof(uint32_t))
+#define PN_COPY_MAX_PARTICIPANTS 16
+#define PN_COPY_NBUFFERS	 2
+#define PN_COPY_NSTREAMS	 2
+#define PN_COPY_NWORDS		 (PN_PAGE_BYTES / sizeof(uint32_t))
 /* Below, the driver's copy is the fastest on every machine that was measured,
  * and looking at the memory would cost what is to be gained. */
-#define PN_COPY_MIN_BYTES ((size_t)1 << 20)
+#define PN_COPY_MIN_BYTES	 ((size_t)1 << 20)
 
-/* Streams of our own in one CUDA context. A job has one lane. */
-struct pn_copy_lane {
-	struct pn_list link; /* copier->lanes */
+/* Streams of our own in one CUDA context, for one job at a time. */
+struct pn_copy_streams {
+	struct pn_list link; /* copier->idle_streams */
 	pn_cu_context context;
 	unsigned long long id; /* tells a context from a later one there */
-	pn_cu_stream streams[PN_COPY_NSTREAMS];
+	pn_cu_stream copy[PN_COPY_NSTREAMS];
 	pn_cu_event order; /* recorded in the caller's stream */
 };
 
-/* Says when a copy has ended (lane.c). */
-struct pn_copy_mark {
+/* Says when a copy has ended (streams.c). */
+struct pn_copy_completion {
 	_Atomic uint32_t *word;
 	pn_cu_deviceptr at; /* of the word, for the GPU; 0: there is none */
 	uint32_t value;	    /* that the GPU will write */
@@ -41,17 +41,17 @@ struct pn_copy_mark {
 	pn_cu_stream stream;
 };
 
-/* The bounce buffers, and behind them a page of words for marks. */
-struct pn_copy_seat {
-	struct pn_list link; /* copier->free_seats */
+/* The bounce buffers, and behind them a page of words for completions. */
+struct pn_copy_staging {
+	struct pn_list link; /* copier->free_staging */
 	struct pn_mr mr;     /* addr NULL: nothing */
-	struct pn_copy_mark marks[PN_COPY_NBUFFERS];
+	struct pn_copy_completion completions[PN_COPY_NBUFFERS];
 	uint32_t generation; /* of the copier, when the buffers were made */
 };
 
 /* How a copy of some size is divided (shape.c). */
 struct pn_copy_shape {
-	unsigned seats;
+	unsigned participants;
 	size_t block_bytes;
 	bool nontemporal;
 };
@@ -74,9 +74,9 @@ struct pn_copy_job {
 	/* The participants' CUDA context. */
 	pn_cu_context context;
 	unsigned long long context_id;
-	struct pn_copy_lane *lane;
+	struct pn_copy_streams *streams;
 	_Atomic unsigned nstreams; /* handed out to participants */
-	/* What the lane waits for; NULL: nothing. */
+	/* What the streams wait for; NULL: nothing. */
 	pn_cu_event order;
 	/* A word that the caller's stream waits for, and its value when the
 	 * copy has ended (request.c); NULL: none. */
@@ -100,21 +100,22 @@ struct pn_copier {
 	struct pn_background background;
 
 	struct pn_mutex lock;
-	struct pn_list jobs;	   /* lock: that want participants */
-	struct pn_list free_seats; /* lock */
-	struct pn_list requests;   /* lock: that have not been taken */
-	struct pn_copy_seat seats[PN_COPY_MAX_SEATS];
-	_Atomic unsigned nfree;	 /* written under lock */
-	_Atomic unsigned nseats; /* grows under lock */
-	unsigned max_seats;	 /* by cores */
-	struct pn_mutex growing; /* held while a seat is made */
+	struct pn_list jobs;	     /* lock: that want participants */
+	struct pn_list free_staging; /* lock */
+	struct pn_list requests;     /* lock: that have not been taken */
+	struct pn_copy_staging staging[PN_COPY_MAX_PARTICIPANTS];
+	_Atomic unsigned nfree;	   /* written under lock */
+	_Atomic unsigned nstaging; /* grows under lock */
+	unsigned max_participants; /* by cores */
+	struct pn_mutex growing;   /* held while a staging set is made */
 	unsigned refused; /* growing: copies until the budget is asked again */
-	/* Counts the times that a CUDA context went: older seats are made anew.
+	/* Counts the times that a CUDA context went: older staging sets are
+	 * made anew.
 	 */
 	_Atomic uint32_t generation;
-	struct pn_list lanes; /* lock: idle */
-	size_t block_bytes;   /* of a bounce buffer */
-	size_t min_bytes;     /* below, the driver copies */
+	struct pn_list idle_streams; /* lock */
+	size_t block_bytes;	     /* of a bounce buffer */
+	size_t min_bytes;	     /* below, the driver copies */
 	uint64_t spin_ns;
 
 	/* Words that streams wait for (request.c); NULL: none yet. */
@@ -122,7 +123,7 @@ struct pn_copier {
 	_Atomic uint32_t *words;	/* lock */
 	bool word_used[PN_COPY_NWORDS]; /* lock */
 
-	pthread_t threads[PN_COPY_MAX_SEATS]; /* growing */
+	pthread_t threads[PN_COPY_MAX_PARTICIPANTS]; /* growing */
 	_Atomic unsigned nthreads;
 	_Atomic unsigned nasleep, nspinning;
 	_Atomic uint32_t posted; /* futex: work came */
@@ -134,57 +135,61 @@ struct pn_copier {
 	_Atomic uint64_t bounced_bytes, registered_bytes;
 };
 
-/* --- lane.c: streams and marks -------------------------------------------- */
+/* --- streams.c ------------------------------------------------------------ */
 
 /* Returned beside results of the driver: the stream that waits for the copy
  * stops the copy. */
 #define PN_COPY_STUCK (-1)
 
-/* Gives the job a lane in its context, which is current. */
-pn_cu_result pn_copy_lane_take(struct pn_copier *copier,
-			       struct pn_copy_job *job);
-void pn_copy_lane_return(struct pn_copier *copier, struct pn_copy_job *job);
-void pn_copy_lanes_close(struct pn_copier *copier);
+/* Gives the job streams in its context, which is current. */
+pn_cu_result pn_copy_streams_take(struct pn_copier *copier,
+				  struct pn_copy_job *job);
+void pn_copy_streams_return(struct pn_copier *copier, struct pn_copy_job *job);
+void pn_copy_streams_close(struct pn_copier *copier);
 
 /* Waits for an event: polls for a moment, then sleeps. */
 pn_cu_result pn_copy_event_wait(struct pn_copier *copier, pn_cu_event event);
 
 /* Marks the end of what is in the stream now; waits for it. */
-pn_cu_result pn_copy_mark_set(struct pn_copier *copier,
-			      struct pn_copy_mark *mark, pn_cu_stream stream);
-pn_cu_result pn_copy_mark_wait(struct pn_copier *copier,
-			       struct pn_copy_mark *mark,
-			       const struct pn_copy_job *job);
+pn_cu_result pn_copy_completion_record(struct pn_copier *copier,
+				       struct pn_copy_completion *completion,
+				       pn_cu_stream stream);
+pn_cu_result pn_copy_completion_wait(struct pn_copier *copier,
+				     struct pn_copy_completion *completion,
+				     const struct pn_copy_job *job);
 
 /* --- shape.c -------------------------------------------------------------- */
 
-/* What is best for a copy, with the seats that there may be at most. */
+/* What is best for a copy, with the staging sets that there may be at most. */
 struct pn_copy_shape pn_copy_shape(const struct pn_copier *copier,
 				   enum pn_copy_direction direction,
 				   size_t bytes);
 /* As memcpy(), but leaves the destination out of the CPU's caches. */
 void pn_copy_nontemporal(void *dst, const void *src, size_t bytes);
 
-/* --- seats.c -------------------------------------------------------------- */
+/* --- staging.c ------------------------------------------------------------ */
 
-/* Makes seats until there are n, as far as the budget allows. */
-void pn_copy_seats_grow(struct pn_copier *copier, unsigned n);
-/* A free seat; NULL: none. */
-struct pn_copy_seat *pn_copy_seat_take(struct pn_copier *copier);
-/* The same, but the seat has to be renewed before it is used. */
-struct pn_copy_seat *pn_copy_seat_take_locked(struct pn_copier *copier)
+/* Makes staging sets until there are n, as far as the budget allows. */
+void pn_copy_staging_grow(struct pn_copier *copier, unsigned n);
+/* A free staging set; NULL: none. */
+struct pn_copy_staging *pn_copy_staging_take(struct pn_copier *copier);
+/* The same, but the staging set has to be renewed before it is used. */
+struct pn_copy_staging *pn_copy_staging_take_locked(struct pn_copier *copier)
 	PN_REQUIRES(&copier->lock);
 /* Makes the buffers anew if the CUDA context has gone; false: not possible. */
-bool pn_copy_seat_renew(struct pn_copier *copier, struct pn_copy_seat *seat);
-void pn_copy_seat_return(struct pn_copier *copier, struct pn_copy_seat *seat);
-/* Gives up all buffers and lanes. All seats are free. */
-void pn_copy_seats_close(struct pn_copier *copier);
+bool pn_copy_staging_renew(struct pn_copier *copier,
+			   struct pn_copy_staging *staging);
+void pn_copy_staging_return(struct pn_copier *copier,
+			    struct pn_copy_staging *staging);
+/* Gives up all buffers. All staging sets are free. */
+void pn_copy_staging_close(struct pn_copier *copier);
 
 /* --- blocks.c ------------------------------------------------------------- */
 
 /* Moves blocks of the job until none is left. The context is current, and the
- * job has a lane. */
-void pn_copy_blocks_move(struct pn_copier *copier, struct pn_copy_seat *seat,
+ * job has streams. */
+void pn_copy_blocks_move(struct pn_copier *copier,
+			 struct pn_copy_staging *staging,
 			 struct pn_copy_job *job);
 /* Ends the job at the next block. */
 void pn_copy_job_fail(struct pn_copy_job *job, int status, pn_cu_result result);
@@ -199,7 +204,7 @@ void pn_copy_pages_prepare(const struct pn_copier *copier, char *host,
 bool pn_copy_workers_start(struct pn_copier *copier, unsigned n);
 /* Offers a job to job->wanted workers. */
 void pn_copy_job_post(struct pn_copier *copier, struct pn_copy_job *job);
-/* A seat became free. */
+/* A staging set became free. */
 void pn_copy_workers_notify(struct pn_copier *copier);
 /* The owner, a participant, has found no block any more: waits for the others.
  */
@@ -211,7 +216,7 @@ void pn_copy_workers_close(struct pn_copier *copier);
 /* Waits for the copies of all requests and frees them. */
 void pn_copy_requests_close(struct pn_copier *copier);
 
-/* --- place.c -------------------------------------------------------------- */
+/* --- affinity.c ----------------------------------------------------------- */
 
 /* The CPUs near a PCI device that this thread may use; false: not known. */
 bool pn_copy_cpus_near(const char *bus_id, cpu_set_t *out);

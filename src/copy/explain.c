@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a copy would take by each way (pinion_cuda_explain()). */
+/* What a copy would take by each method (pinion_cuda_explain()). */
 #include <errno.h>
 
 #include "copy/copy_impl.h"
 
-/* The ways, and what comes of them when memory is used again. */
+/* The methods, and what comes of them when memory is used again. */
 enum row { DRIVER, BOUNCE, PIPELINE, BACKGROUND, NROWS };
 
 static const char *const names[NROWS] = { "driver", "bounce", "pipeline",
@@ -54,15 +54,17 @@ static void weigh(struct pn_copier *copier,
 		  struct answer *out)
 {
 	const struct pn_costs *costs = &copier->attr.device->costs;
-	double way[PN_COPY_NWAYS];
+	double method[PN_COPY_NMETHODS];
 
-	for (unsigned w = 0; w < PN_COPY_NWAYS; w++)
-		way[w] = pn_copy_times_expect(&copier->times, question, w);
-	set_row(out, DRIVER, way[PN_COPY_DRIVER], way[PN_COPY_DRIVER], reuse);
-	set_row(out, BOUNCE, way[PN_COPY_BOUNCE], way[PN_COPY_BOUNCE], reuse);
-	set_row(out, PIPELINE, way[PN_COPY_PIPELINE], way[PN_COPY_PIPELINE],
+	for (unsigned w = 0; w < PN_COPY_NMETHODS; w++)
+		method[w] = pn_copy_times_expect(&copier->times, question, w);
+	set_row(out, DRIVER, method[PN_COPY_DRIVER], method[PN_COPY_DRIVER],
 		reuse);
-	set_row(out, BACKGROUND, way[PN_COPY_BOUNCE],
+	set_row(out, BOUNCE, method[PN_COPY_BOUNCE], method[PN_COPY_BOUNCE],
+		reuse);
+	set_row(out, PIPELINE, method[PN_COPY_PIPELINE],
+		method[PN_COPY_PIPELINE], reuse);
+	set_row(out, BACKGROUND, method[PN_COPY_BOUNCE],
 		registered_ns(costs, question->direction,
 			      (double)question->bytes),
 		reuse);
@@ -87,8 +89,9 @@ int pn_copier_explain(struct pn_copier *copier,
 
 	if (index >= NROWS)
 		return -ENOENT;
-	question.wanted = question.seats =
-		pn_copy_shape(copier, question.direction, attr->len).seats;
+	question.wanted = question.participants =
+		pn_copy_shape(copier, question.direction, attr->len)
+			.participants;
 	weigh(copier, &question, (double)(attr->reuse + !attr->reuse), &answer);
 	*out = (struct pinion_explanation){
 		.protocol = names[index],

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ways of a copy of unpinned memory. */
+/* The methods of a copy of unpinned memory. */
 #include <errno.h>
 #include <time.h>
 
@@ -56,19 +56,19 @@ static pn_cu_result copy_and_wait(struct pn_copy_call *call,
 	pn_cu_result ret;
 
 	pn_copy_call_job(call, &job);
-	ret = pn_copy_lane_take(copier, &job);
+	ret = pn_copy_streams_take(copier, &job);
 	if (ret)
 		return ret;
 	ret = pn_copy_call_segments(call, pin);
 	if (!ret)
-		ret = copier->cu->event_record(job.lane->order,
+		ret = copier->cu->event_record(job.streams->order,
 					       call->op->stream);
 	/* After an error, too: what was started must end before the unpin. */
 	if (ret)
 		copier->cu->stream_synchronize(call->op->stream);
 	else
-		ret = pn_copy_event_wait(copier, job.lane->order);
-	pn_copy_lane_return(copier, &job);
+		ret = pn_copy_event_wait(copier, job.streams->order);
+	pn_copy_streams_return(copier, &job);
 	return ret;
 }
 
@@ -105,7 +105,7 @@ void pn_copy_call_job(const struct pn_copy_call *call, struct pn_copy_job *job)
 		.gpu = call->gpu,
 		.block_bytes = shape.block_bytes,
 		.nontemporal = shape.nontemporal,
-		.wanted = shape.seats,
+		.wanted = shape.participants,
 		.context = call->context,
 		.context_id = call->context_id,
 	};
@@ -119,7 +119,7 @@ void pn_copy_call_count(struct pn_copier *copier, const struct pn_copy_job *job)
 	atomic_fetch_add(&copier->registered_bytes, job->registered_bytes);
 }
 
-/* Lets the lane of the job wait for what the stream has to do. */
+/* Lets the streams of the job wait for what the stream has to do. */
 pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,
 				struct pn_copy_job *job)
 {
@@ -128,17 +128,18 @@ pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,
 
 	if (call->idle)
 		return PN_CUDA_SUCCESS;
-	job->order = job->lane->order;
+	job->order = job->streams->order;
 	ret = cu->event_record(job->order, call->op->stream);
 	for (unsigned i = 0; !ret && i < PN_COPY_NSTREAMS; i++)
-		ret = cu->stream_wait_event(job->lane->streams[i], job->order,
+		ret = cu->stream_wait_event(job->streams->copy[i], job->order,
 					    0);
 	return ret;
 }
 
-/* Moves the blocks with the help of workers; the lane is there. */
+/* Moves the blocks with the help of workers. The job has streams. */
 static pn_cu_result move_job(struct pn_copy_call *call,
-			     struct pn_copy_seat *seat, struct pn_copy_job *job)
+			     struct pn_copy_staging *staging,
+			     struct pn_copy_job *job)
 {
 	struct pn_copier *copier = call->copier;
 	pn_cu_result ret = pn_copy_call_order(call, job);
@@ -152,32 +153,33 @@ static pn_cu_result move_job(struct pn_copy_call *call,
 		pn_copy_job_post(copier, job);
 	else
 		job->wanted = 0;
-	pn_copy_blocks_move(copier, seat, job);
+	pn_copy_blocks_move(copier, staging, job);
 	pn_copy_job_wait(copier, job);
 	pn_copy_call_count(copier, job);
 	call->status = job->status;
 	return job->result;
 }
 
-/* With `seat` as the caller's own. */
+/* With `staging` as the caller's own. */
 static pn_cu_result move_blocks(struct pn_copy_call *call,
-				struct pn_copy_seat *seat, enum pn_copy_way way)
+				struct pn_copy_staging *staging,
+				enum pn_copy_method method)
 {
 	struct pn_copy_job job;
 	pn_cu_result ret;
 
 	pn_copy_call_job(call, &job);
-	ret = pn_copy_lane_take(call->copier, &job);
+	ret = pn_copy_streams_take(call->copier, &job);
 	if (ret)
 		return ret;
 	job.wanted--;
-	if (way == PN_COPY_PIPELINE) {
+	if (method == PN_COPY_PIPELINE) {
 		job.blocks = PN_BLOCKS_REGISTER;
 		job.block_bytes = PN_COPY_PIPELINE_BYTES;
 		job.wanted = 0;
 	}
-	ret = move_job(call, seat, &job);
-	pn_copy_lane_return(call->copier, &job);
+	ret = move_job(call, staging, &job);
+	pn_copy_streams_return(call->copier, &job);
 	return ret;
 }
 
@@ -189,14 +191,14 @@ static pn_cu_result move_blocks(struct pn_copy_call *call,
 struct pn_copy_question pn_copy_call_question(const struct pn_copy_call *call)
 {
 	struct pn_copier *copier = call->copier;
-	unsigned wanted =
-		pn_copy_shape(copier, call->direction, call->host.len).seats;
+	unsigned wanted = pn_copy_shape(copier, call->direction, call->host.len)
+				  .participants;
 
-	pn_copy_seats_grow(copier, wanted);
+	pn_copy_staging_grow(copier, wanted);
 	return (struct pn_copy_question){
 		.direction = call->direction,
 		.bytes = call->host.len,
-		.seats = atomic_load(&copier->nfree),
+		.participants = atomic_load(&copier->nfree),
 		.wanted = wanted,
 		.may_register = copier->attr.keep && !call->held,
 		.no_driver = call->held,
@@ -227,8 +229,8 @@ static void sleep_briefly(void)
 	nanosleep(&pause, NULL);
 }
 
-/* Registrations of ours make the driver refuse the range, and there is no seat
- * to avoid the driver: gives up what is in the way. */
+/* Registrations of ours make the driver refuse the range, and there is no
+ * staging set to avoid the driver: gives up what is in the way. */
 static pn_cu_result yield_to_driver(struct pn_copy_call *call)
 {
 	const struct pn_copy_op *op = call->op;
@@ -255,50 +257,51 @@ pn_cu_result pn_copy_call_by_driver(struct pn_copy_call *call)
 	return call->held ? yield_to_driver(call) : ret;
 }
 
-/* A seat for the way. Where registrations of ours keep the driver from copying,
- * the copy waits for a seat if there are any. */
-static struct pn_copy_seat *seat_for(struct pn_copy_call *call,
-				     enum pn_copy_way way)
+/* A staging set for the method. Where registrations of ours keep the driver
+ * from copying, the copy waits for a staging set if there are any. */
+static struct pn_copy_staging *staging_for(struct pn_copy_call *call,
+					   enum pn_copy_method method)
 {
 	struct pn_copier *copier = call->copier;
-	struct pn_copy_seat *seat = NULL;
+	struct pn_copy_staging *staging = NULL;
 
-	if (way != PN_COPY_DRIVER)
-		seat = pn_copy_seat_take(copier);
-	for (int i = 0;
-	     !seat && call->held && atomic_load(&copier->nseats) && i < YIELDS;
+	if (method != PN_COPY_DRIVER)
+		staging = pn_copy_staging_take(copier);
+	for (int i = 0; !staging && call->held &&
+			atomic_load(&copier->nstaging) && i < YIELDS;
 	     i++) {
 		sleep_briefly();
-		seat = pn_copy_seat_take(copier);
+		staging = pn_copy_staging_take(copier);
 	}
-	return seat;
+	return staging;
 }
 
-static pn_cu_result move_by(struct pn_copy_call *call, enum pn_copy_way *way)
+static pn_cu_result move_by(struct pn_copy_call *call,
+			    enum pn_copy_method *method)
 {
-	struct pn_copy_seat *seat = seat_for(call, *way);
+	struct pn_copy_staging *staging = staging_for(call, *method);
 	pn_cu_result ret;
 
-	if (!seat) {
-		*way = PN_COPY_DRIVER;
+	if (!staging) {
+		*method = PN_COPY_DRIVER;
 		return pn_copy_call_by_driver(call);
 	}
-	if (*way == PN_COPY_NWAYS)
-		*way = PN_COPY_BOUNCE;
-	ret = move_blocks(call, seat, *way);
+	if (*method == PN_COPY_NMETHODS)
+		*method = PN_COPY_BOUNCE;
+	ret = move_blocks(call, staging, *method);
 	/* Memory that cannot be registered. */
-	if (call->status == -EAGAIN && *way == PN_COPY_PIPELINE) {
-		*way = PN_COPY_BOUNCE;
-		ret = move_blocks(call, seat, *way);
+	if (call->status == -EAGAIN && *method == PN_COPY_PIPELINE) {
+		*method = PN_COPY_BOUNCE;
+		ret = move_blocks(call, staging, *method);
 	}
-	pn_copy_seat_return(call->copier, seat);
+	pn_copy_staging_return(call->copier, staging);
 	return ret;
 }
 
 pn_cu_result pn_copy_call_move(struct pn_copy_call *call)
 {
 	struct pn_copy_question question;
-	enum pn_copy_way way;
+	enum pn_copy_method method;
 	unsigned nthreads;
 	uint64_t begin;
 	pn_cu_result ret;
@@ -307,13 +310,13 @@ pn_cu_result pn_copy_call_move(struct pn_copy_call *call)
 		return move_registered(call);
 	nthreads = atomic_load(&call->copier->nthreads);
 	question = pn_copy_call_question(call);
-	way = pn_copy_times_choose(&call->copier->times, &question);
+	method = pn_copy_times_choose(&call->copier->times, &question);
 	begin = pn_clock_ns();
-	ret = move_by(call, &way);
+	ret = move_by(call, &method);
 	/* Starting workers is not part of a copy. */
 	if (!ret && call->measured &&
 	    nthreads == atomic_load(&call->copier->nthreads))
-		pn_copy_times_took(&call->copier->times, &question, way,
+		pn_copy_times_took(&call->copier->times, &question, method,
 				   (double)(pn_clock_ns() - begin));
 	return ret;
 }

@@ -194,7 +194,7 @@ static void finish_job(struct pn_copy_job *job)
 	atomic_store(job->held_word, job->held_value);
 	word_return(copier, request->word);
 	end_hold();
-	pn_copy_lane_return(copier, job);
+	pn_copy_streams_return(copier, job);
 	/* The request may go from here on; waking touches nothing. */
 	atomic_store(&request->job_ended, 1);
 	syscall(SYS_futex, &request->job_ended, FUTEX_WAKE_PRIVATE, INT32_MAX,
@@ -220,17 +220,17 @@ static bool start_job(struct pn_copy_call *call,
 	struct pn_copier *copier = call->copier;
 	struct pn_copy_job *job = &request->job;
 
-	question.seats = atomic_load(&copier->nseats);
+	question.participants = atomic_load(&copier->nstaging);
 	question.measured = false;
 	if (pn_copy_times_choose(&copier->times, &question) != PN_COPY_BOUNCE ||
 	    !pn_copy_workers_start(copier, question.wanted))
 		return false;
 	pn_copy_call_job(call, job);
 	job->finish = finish_job;
-	if (pn_copy_lane_take(copier, job))
+	if (pn_copy_streams_take(copier, job))
 		return false;
 	if (pn_copy_call_order(call, job) || !hold_stream(call, request)) {
-		pn_copy_lane_return(copier, job);
+		pn_copy_streams_return(copier, job);
 		return false;
 	}
 	request->end = BY_JOB;

@@ -42,8 +42,8 @@ struct pn_copy_shape pn_copy_shape(const struct pn_copier *copier,
 	while (bytes < rows[i].min_bytes)
 		i++;
 	shape = rows[i].shape[direction];
-	if (shape.seats > copier->max_seats)
-		shape.seats = copier->max_seats;
+	if (shape.participants > copier->max_participants)
+		shape.participants = copier->max_participants;
 	if (shape.block_bytes > copier->block_bytes)
 		shape.block_bytes = copier->block_bytes;
 	return shape;

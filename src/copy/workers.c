@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The workers: they wait for jobs, join one that wants participants if a seat
- * is free, and move blocks.
+ * The workers: they wait for jobs, join one that wants participants if a
+ * staging set is free, and move blocks.
  *
  * A worker that has ended a job polls copier->posted for spin_ns, so that
  * copies that follow each other closely wake nobody, and then sleeps on it. On
@@ -27,16 +27,16 @@ static void futex_wake(_Atomic uint32_t *word, unsigned n)
 
 /* --- jobs ----------------------------------------------------------------- */
 
-/* Joins the first job that wants a participant, if there is a seat. */
+/* Joins the first job that wants a participant, if there is a staging set. */
 static struct pn_copy_job *join(struct pn_copier *copier,
-				struct pn_copy_seat **seat)
+				struct pn_copy_staging **staging)
 {
 	struct pn_copy_job *job = NULL;
 
 	pn_lock(&copier->lock);
 	if (!pn_list_empty(&copier->jobs))
-		*seat = pn_copy_seat_take_locked(copier);
-	if (*seat) {
+		*staging = pn_copy_staging_take_locked(copier);
+	if (*staging) {
 		job = pn_container_of(copier->jobs.next, struct pn_copy_job,
 				      link);
 		job->joined++;
@@ -71,17 +71,17 @@ static void leave(struct pn_copier *copier, struct pn_copy_job *job)
 }
 
 static void participate(struct pn_copier *copier, struct pn_copy_job *job,
-			struct pn_copy_seat *seat)
+			struct pn_copy_staging *staging)
 {
 	pn_cu_result ret = PN_CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
-	if (pn_copy_seat_renew(copier, seat))
+	if (pn_copy_staging_renew(copier, staging))
 		ret = copier->cu->ctx_set_current(job->context);
 	if (!ret)
-		pn_copy_blocks_move(copier, seat, job);
+		pn_copy_blocks_move(copier, staging, job);
 	else
 		pn_copy_job_fail(job, pn_cuda_errno(ret), ret);
-	pn_copy_seat_return(copier, seat);
+	pn_copy_staging_return(copier, staging);
 	leave(copier, job);
 }
 
@@ -115,11 +115,11 @@ static void *work(void *arg)
 	copier->cu->exchange_capture_mode(&mode);
 	while (!atomic_load(&copier->closing)) {
 		uint32_t seen = atomic_load(&copier->posted);
-		struct pn_copy_seat *seat = NULL;
-		struct pn_copy_job *job = join(copier, &seat);
+		struct pn_copy_staging *staging = NULL;
+		struct pn_copy_job *job = join(copier, &staging);
 
 		if (job)
-			participate(copier, job, seat);
+			participate(copier, job, staging);
 		else
 			idle(copier, seen);
 	}
@@ -148,8 +148,8 @@ bool pn_copy_workers_start(struct pn_copier *copier, unsigned n)
 
 	if (pn_likely(atomic_load(&copier->nthreads) >= n))
 		return true;
-	if (n > copier->max_seats)
-		n = copier->max_seats;
+	if (n > copier->max_participants)
+		n = copier->max_participants;
 	if (!pn_try_lock(&copier->growing))
 		return atomic_load(&copier->nthreads);
 	while (!ret && copier->nthreads < n) {
@@ -193,7 +193,7 @@ void pn_copy_job_wait(struct pn_copier *copier, struct pn_copy_job *job)
 void pn_copy_workers_close(struct pn_copier *copier)
 {
 	atomic_store(&copier->closing, true);
-	notify(copier, PN_COPY_MAX_SEATS);
+	notify(copier, PN_COPY_MAX_PARTICIPANTS);
 	for (unsigned i = 0; i < copier->nthreads; i++)
 		pthread_join(copier->threads[i], NULL);
 }

@@ -55,7 +55,7 @@ static void print_candidate(struct pn_report *report,
 	pn_report_row(report, row, PN_ARRAY_LEN(row));
 }
 
-/* On a GPU: the ways of a copy instead of the protocols of a message. */
+/* On a GPU: the methods of a copy instead of the protocols of a message. */
 static int print_copies(struct pn_report *report, const struct values *values,
 			struct pinion_context *context)
 {
@@ -66,7 +66,7 @@ static int print_copies(struct pn_report *report, const struct values *values,
 	int ret = 0;
 
 	pn_report_head(report, "how does a copy of unpinned memory go, and how "
-			       "long does each way take?");
+			       "long does each method take?");
 	for (int from = 0; from < 2; from++) {
 		attr.flags = from ? PINION_CUDA_EXPLAIN_FROM_GPU : 0;
 		pn_report_note(report, from ? "\nfrom the GPU" : "to the GPU");
