@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Copies of unpinned memory: bytes, order, methods, and what stays registered. */
+/* Copies of unpinned memory: bytes, order, methods, and what stays registered.
+ */
 #include <pthread.h>
 #include <sys/wait.h>
 

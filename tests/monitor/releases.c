@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,11 +178,28 @@ static bool advise_by_process(struct scene *s)
 	return ok;
 }
 
+/* malloc() of another thread must not move the break while the scene has it:
+ * gives the heap free memory. */
+static void reserve_heap(void)
+{
+	void *blocks[64];
+
+	mallopt(M_TRIM_THRESHOLD, 64 << 20);
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
+	for (size_t i = 0; i < PN_ARRAY_LEN(blocks); i++)
+		blocks[i] = malloc(64 << 10);
+	for (size_t i = 0; i < PN_ARRAY_LEN(blocks); i++)
+		free(blocks[i]);
+}
+
 static bool prepare_break(struct scene *s)
 {
-	uintptr_t now = (uintptr_t)sbrk(0);
-	size_t pad = -now & (PN_PAGE_BYTES - 1);
+	uintptr_t now;
+	size_t pad;
 
+	reserve_heap();
+	now = (uintptr_t)sbrk(0);
+	pad = -now & (PN_PAGE_BYTES - 1);
 	s->base = (char *)now;
 	s->target = s->base + pad;
 	s->len = LEN;
