@@ -47,6 +47,7 @@ LEVEL = {op: i for i, ops in enumerate(LEVELS) for op in ops}
 LIKELY = {"pn_likely", "pn_unlikely"}
 STORES = {"atomic_store", "atomic_store_explicit", "atomic_init",
           "__atomic_store_n", "pn_asymmetric_store"}
+EXCHANGES = {"atomic_compare_exchange_strong", "atomic_compare_exchange_weak"}
 LOADS = {"atomic_load", "atomic_load_explicit", "__atomic_load_n"}
 ALIASES = {"ENOTSUP": "EOPNOTSUPP", "EWOULDBLOCK": "EAGAIN"}
 ERRNOS = frozenset(name for name in dir(system) if name.isupper())
@@ -1268,12 +1269,18 @@ class Interpreter:
                     state.update(end)
         return out
 
+    def of_store(self, where, value, state):
+        """A function that stores a value where a pointer points to."""
+        target = where[2] if where[:2] == ("un", "&") else ("un", "*", where)
+        return self.of_assign(("assign", "=", target, value), state)
+
     def of_call(self, node, state):
         _, callee, args = node
         if callee[0] == "id" and callee[1] in STORES and len(args) > 1:
-            return self.of_assign(("assign", "=", ("un", "*", args[0])
-                                   if args[0][:2] != ("un", "&")
-                                   else args[0][2], args[1]), state)
+            return self.of_store(args[0], args[1], state)
+        if callee[0] == "id" and callee[1] in EXCHANGES and len(args) > 2:
+            self.of_store(args[0], args[2], state)
+            return NOTHING
         if callee[0] == "id" and callee[1] in LOADS:
             return self.value(args[0][2] if args[0][:2] == ("un", "&")
                               else args[0], state)

@@ -77,8 +77,9 @@ struct pinion_cuda_request;
  * value, stream or context; -EOPNOTSUPP: the context's device is no GPU;
  * -EPERM: the context is of this process's parent; -ENOMEM: host or GPU;
  * -ENODEV: the CUDA context is gone (cudaDeviceReset()) or the GPU is; -EBUSY:
- * a capture forbids it; -EFAULT: host memory is not mapped; -EIO: the
- * driver reports another error, which is logged with its name. */
+ * a capture forbids it, or a copy that does not end keeps memory of the range
+ * registered; -EIO, -EEXIST: another error of the driver; that of -EIO is
+ * logged with its name. */
 PINION_API int pinion_cuda_copy(struct pinion_context *context, void *dst,
 				const void *src, size_t bytes, void *stream);
 
@@ -92,9 +93,8 @@ struct pinion_cuda_copy_attr {
 	void *stream;
 };
 
-/* Begins a copy. *out is its request, for one pinion_cuda_wait() that does not
- * time out, or for a pinion_cuda_test() that does not return -EAGAIN. Errors as
- * above; -E2BIG. */
+/* Begins a copy. *out is its request, which ends with the pinion_cuda_wait() or
+ * pinion_cuda_test() that finds the copy ended. Errors as above; -E2BIG. */
 PINION_API int pinion_cuda_copy_start(struct pinion_context *context,
 				      const struct pinion_cuda_copy_attr *attr,
 				      struct pinion_cuda_request **out);
@@ -140,7 +140,7 @@ enum pinion_cuda_explain_flag {
  * bytes of unpinned memory, used attr->reuse times, could be made, with the
  * times that are expected now: attr->flags are of enum
  * pinion_cuda_explain_flag. -ENOENT: there are no more; -EINVAL; -E2BIG;
- * -EOPNOTSUPP; -EPERM; -ENOMEM; -ENODEV. */
+ * -EOPNOTSUPP; -EPERM; -ENOMEM. */
 PINION_API int pinion_cuda_explain(struct pinion_context *context,
 				   const struct pinion_explain_attr *attr,
 				   unsigned index,

@@ -53,6 +53,10 @@ pn_cu_result pn_copy_call_move(struct pn_copy_call *call);
 /* Counts a use of the memory, which may begin to register it. */
 void pn_copy_call_use(const struct pn_copy_call *call);
 
+/* Pins the memory of the call if it is all registered. False: it is not, or was
+ * released meanwhile: bounce buffers do it. */
+bool pn_copy_call_pin(const struct pn_copy_call *call, struct pinion_pin *out);
+
 /* Copies pinned memory in the caller's stream. */
 pn_cu_result pn_copy_call_segments(const struct pn_copy_call *call,
 				   const struct pinion_pin *pin);

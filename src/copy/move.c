@@ -72,19 +72,20 @@ static pn_cu_result copy_and_wait(struct pn_copy_call *call,
 	return ret;
 }
 
-static pn_cu_result move_registered(struct pn_copy_call *call)
+bool pn_copy_call_pin(const struct pn_copy_call *call, struct pinion_pin *out)
+{
+	return call->covered &&
+	       !pn_cache_pin(call->copier->attr.cache, (void *)call->host.addr,
+			     call->host.len, PINION_ACCESS_LOCAL_WRITE, out);
+}
+
+static pn_cu_result move_registered(struct pn_copy_call *call,
+				    struct pinion_pin *pin)
 {
 	struct pn_copier *copier = call->copier;
-	struct pinion_pin pin;
-	pn_cu_result ret;
+	pn_cu_result ret = copy_and_wait(call, pin);
 
-	call->status =
-		pn_cache_pin(copier->attr.cache, (void *)call->host.addr,
-			     call->host.len, PINION_ACCESS_LOCAL_WRITE, &pin);
-	if (call->status)
-		return PN_CUDA_ERROR_UNKNOWN;
-	ret = copy_and_wait(call, &pin);
-	pn_cache_unpin(copier->attr.cache, &pin);
+	pn_cache_unpin(copier->attr.cache, pin);
 	atomic_fetch_add(&copier->registered, 1);
 	atomic_fetch_add(&copier->registered_bytes, call->host.len);
 	return ret;
@@ -301,13 +302,14 @@ static pn_cu_result move_by(struct pn_copy_call *call,
 pn_cu_result pn_copy_call_move(struct pn_copy_call *call)
 {
 	struct pn_copy_question question;
+	struct pinion_pin pin;
 	enum pn_copy_method method;
 	unsigned nthreads;
 	uint64_t begin;
 	pn_cu_result ret;
 
-	if (call->covered)
-		return move_registered(call);
+	if (pn_copy_call_pin(call, &pin))
+		return move_registered(call, &pin);
 	nthreads = atomic_load(&call->copier->nthreads);
 	question = pn_copy_call_question(call);
 	method = pn_copy_times_choose(&call->copier->times, &question);

@@ -260,15 +260,8 @@ static pn_cu_result end_by_event(const struct pn_copy_call *call,
 static pn_cu_result start_registered(struct pn_copy_call *call,
 				     struct pinion_cuda_request *request)
 {
-	pn_cu_result ret;
+	pn_cu_result ret = pn_copy_call_segments(call, &request->pin);
 
-	call->status = pn_cache_pin(call->copier->attr.cache,
-				    (void *)call->host.addr, call->host.len,
-				    PINION_ACCESS_LOCAL_WRITE, &request->pin);
-	if (call->status)
-		return PN_CUDA_ERROR_UNKNOWN;
-	request->pinned = true;
-	ret = pn_copy_call_segments(call, &request->pin);
 	if (!ret)
 		ret = end_by_event(call, request);
 	if (ret)
@@ -287,7 +280,8 @@ static pn_cu_result start_call(struct pn_copy_call *call,
 		return ret ? ret : end_by_event(call, request);
 	}
 	pn_copy_call_use(call);
-	if (call->covered)
+	request->pinned = pn_copy_call_pin(call, &request->pin);
+	if (request->pinned)
 		return start_registered(call, request);
 	if (start_job(call, request))
 		return PN_CUDA_SUCCESS;

@@ -82,7 +82,8 @@
 	C(cuStreamBeginCapture, cuStreamBeginCapture_v2, \
 	  (pn_cu_stream stream, int mode)) \
 	C(cuStreamEndCapture, cuStreamEndCapture, \
-	  (pn_cu_stream stream, pn_cu_graph *graph))
+	  (pn_cu_stream stream, pn_cu_graph *graph)) \
+	C(cuGraphDestroy, cuGraphDestroy, (pn_cu_graph graph))
 /* clang-format on */
 
 struct program {

@@ -266,6 +266,10 @@ static void a_buffer_that_comes_again_is_registered_in_blocks(void **state)
 
 	(void)state;
 	begin(&attr);
+	if (pn_cache_notices_early(rig.cache)) {
+		end();
+		skip();
+	}
 	at = gpu_map(bytes);
 	for (unsigned i = 0; i < 6; i++) {
 		gpu_fill(at, bytes, i);
@@ -504,7 +508,8 @@ static void a_captured_stream_is_left_to_the_driver(void **state)
 	const size_t bytes = 8 * MIB;
 	pn_cu_result (*begin_capture)(pn_cu_stream, int);
 	pn_cu_result (*end_capture)(pn_cu_stream, pn_cu_graph *);
-	pn_cu_graph graph;
+	pn_cu_result (*destroy)(pn_cu_graph);
+	pn_cu_graph graph = NULL;
 	char *at;
 
 	(void)state;
@@ -512,6 +517,7 @@ static void a_captured_stream_is_left_to_the_driver(void **state)
 	*(void **)&begin_capture =
 		dlsym(rig.cu->library, "cuStreamBeginCapture_v2");
 	*(void **)&end_capture = dlsym(rig.cu->library, "cuStreamEndCapture");
+	*(void **)&destroy = dlsym(rig.cu->library, "cuGraphDestroy");
 	at = gpu_map(bytes);
 	/* Another thread's global capture is not disturbed either. */
 	assert_int_equal(to_gpu(at, bytes), 0);
@@ -522,6 +528,8 @@ static void a_captured_stream_is_left_to_the_driver(void **state)
 	(void)to_gpu(at, bytes);
 	assert_int_equal(rig_stats(&rig).driver, driver + 1);
 	(void)end_capture(stream, &graph);
+	if (graph)
+		assert_int_equal(destroy(graph), 0);
 	munmap(at, bytes);
 	end();
 }

@@ -386,6 +386,7 @@ static void a_capture_is_left_alone(void **state)
 	assert_int_equal(held(), 0);
 	assert_int_equal(p.cuStreamEndCapture(other, &graph), 0);
 	assert_non_null(graph);
+	assert_int_equal(p.cuGraphDestroy(graph), 0);
 	assert_int_equal(p.cuCtxSynchronize(), 0);
 	/* What was captured has not run. */
 	assert_int_equal(program_wrong_there(&p, there, MIB, 3), 0);

@@ -5,6 +5,7 @@
  * same address gets new pages and new bytes, and the program's own copy, of the
  * whole and of some bytes, delivers the new bytes.
  */
+#include "../monitor/recorder.h"
 #include "../monitor/releases.h"
 #include "program.h"
 
@@ -61,13 +62,23 @@ static bool new_bytes_arrive(const struct release_case *c)
 
 static void after_every_kind_of_release_new_bytes_arrive(void **state)
 {
-	size_t held = 0;
+	size_t held = 0, tried = 0;
 
 	(void)state;
-	for (size_t i = 0; i < nrelease_cases; i++)
-		held += new_bytes_arrive(&release_cases[i]);
+	for (size_t i = 0; i < nrelease_cases; i++) {
+		const struct release_case *c = &release_cases[i];
+
+		/* A sanitizer's allocator decides when pages go; and the
+		 * monitor is userfaultfd then, which has no event for guard
+		 * pages (doc/design/monitor.md). */
+		if (RECORDER_SANITIZED &&
+		    (!c->exact || c->kind == PN_RELEASE_GUARD_INSTALL))
+			continue;
+		tried++;
+		held += new_bytes_arrive(c);
+	}
 	if (p.holds)
-		assert_true(held > nrelease_cases / 2);
+		assert_true(held > tried / 2);
 }
 
 int main(int argc, char **argv)

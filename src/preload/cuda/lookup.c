@@ -33,33 +33,6 @@ static const struct call calls[] = { PN_PRELOAD_CALLS(CALL)
 #undef CALL
 #undef HELPER
 
-/* --- libc's dlsym() --------------------------------------------------------
- */
-
-void *(*pn_preload_real_dlsym)(void *handle, const char *name);
-
-/* Any thread; the result is always the same. Other constructors may come
- * before ours, so there is none. */
-static void find_dlsym(void)
-{
-	static const char *const versions[] = { "GLIBC_2.34", "GLIBC_2.17",
-						"GLIBC_2.2.5" };
-	void *found = NULL;
-
-	for (size_t i = 0; !found && i < PN_ARRAY_LEN(versions); i++)
-		found = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
-	pn_assert(found);
-	__atomic_store_n((void **)&pn_preload_real_dlsym, found,
-			 __ATOMIC_RELEASE);
-}
-
-static void *libc_dlsym(void *handle, const char *name)
-{
-	if (!__atomic_load_n((void **)&pn_preload_real_dlsym, __ATOMIC_ACQUIRE))
-		find_dlsym();
-	return pn_preload_real_dlsym(handle, name);
-}
-
 /* --- the driver ------------------------------------------------------------
  */
 
@@ -78,7 +51,8 @@ static struct pn_preload_real *open_driver(void)
 		driver ? calloc(1, sizeof(*table)) : NULL;
 
 	for (size_t i = 0; table && i < PN_ARRAY_LEN(calls); i++)
-		*entry_of(table, &calls[i]) = libc_dlsym(driver, calls[i].name);
+		*entry_of(table, &calls[i]) =
+			pn_preload_libc_dlsym(driver, calls[i].name);
 	/* libc remembers what was not found. */
 	dlerror();
 	return table;
@@ -144,19 +118,13 @@ static bool is_inside(const void *caller, const void *found)
 			file == file_of(found));
 }
 
-void *pn_preload_dlsym(void *handle, const char *name, const void *caller);
-
-/* What dlsym() returns; NULL: whatever libc's does. */
-void *pn_preload_dlsym(void *handle, const char *name, const void *caller)
+void *pn_preload_lookup(void *handle, const char *name, const void *caller)
 {
 	void *found, *ours;
 
-	if (!__atomic_load_n((void **)&pn_preload_real_dlsym, __ATOMIC_ACQUIRE))
-		find_dlsym();
-	if (!name || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT ||
-	    !is_taken(name))
+	if (!is_taken(name))
 		return NULL;
-	found = libc_dlsym(handle, name);
+	found = pn_preload_libc_dlsym(handle, name);
 	if (!found || is_inside(caller, found))
 		return NULL;
 	ours = pn_preload_replace(found);

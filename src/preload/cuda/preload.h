@@ -103,7 +103,13 @@ const struct pn_preload_real *pn_preload_real(void);
 /* What a program gets for a function of the driver: ours, or `found`. */
 void *pn_preload_replace(void *found);
 
-/* dlsym() of libc, which is not ours. */
+/* What dlsym() returns to `caller` for a name of the driver's kind; NULL:
+ * whatever libc's does. */
+void *pn_preload_lookup(void *handle, const char *name, const void *caller);
+
+/* dlsym() of libc, which is not ours: dlsym.c. The pointer is set by the first
+ * call of either. */
+void *pn_preload_libc_dlsym(void *handle, const char *name);
 extern void *(*pn_preload_real_dlsym)(void *handle, const char *name);
 
 /* --- copies: copy.c --------------------------------------------------------
