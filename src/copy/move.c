@@ -215,7 +215,6 @@ void pn_copy_call_use(const struct pn_copy_call *call)
 		.range = call->host,
 		.end = call->direction == PN_COPY_TO_GPU ? PN_END_SOURCE
 							 : PN_END_TARGET,
-		.covered = call->covered,
 		.bounce_ns = copy_ns * (double)call->host.len,
 	};
 
