@@ -9,7 +9,7 @@
 #include "base/compiler.h"
 #include "copy/choose.h"
 
-#define BLOCK_BYTES	((size_t)16 << 20)
+#define BLOCK_BYTES	((size_t)32 << 20)
 #define MIN_BLOCK_BYTES ((size_t)1 << 20)
 /* Others are held up for as long as a block takes: half of what row G6 allows.
  */
@@ -115,6 +115,19 @@ static void give_up_first(struct pn_background *background)
 	dequeue(background, 0);
 }
 
+/* A machine that was busy for a moment must not leave short blocks for ever. */
+static void adapt_length(struct pn_background *background, size_t len,
+			 uint64_t took_ns) PN_REQUIRES(&background->lock)
+{
+	size_t *bytes = &background->block_bytes;
+
+	if (took_ns > MAX_HOLD_NS && *bytes > MIN_BLOCK_BYTES)
+		*bytes /= 2;
+	else if (took_ns < MAX_HOLD_NS / 4 && len == *bytes &&
+		 *bytes < background->max_block_bytes)
+		*bytes *= 2;
+}
+
 static void block_ended(struct pn_background *background, struct pn_range block,
 			int status, uint64_t took_ns)
 {
@@ -130,8 +143,7 @@ static void block_ended(struct pn_background *background, struct pn_range block,
 		if (!first->rest.len)
 			dequeue(background, 0);
 	}
-	if (took_ns > MAX_HOLD_NS && background->block_bytes > MIN_BLOCK_BYTES)
-		background->block_bytes /= 2;
+	adapt_length(background, block.len, took_ns);
 	pn_unlock(&background->lock);
 	if (!status) {
 		atomic_fetch_add(&background->blocks, 1);
@@ -164,6 +176,7 @@ int pn_background_init(struct pn_background *background,
 		.cache = cache,
 		.device = device,
 		.block_bytes = BLOCK_BYTES,
+		.max_block_bytes = BLOCK_BYTES,
 		.task = { .step = step, .arg = background },
 	};
 	if (!cache)

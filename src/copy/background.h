@@ -6,7 +6,8 @@
  * memory is registered in blocks of at most BLOCK_BYTES by the cache's service
  * thread, and after each block the background pauses as long as the block took
  * (others get between). A block that took more than MAX_HOLD_NS halves the
- * length of the next ones.
+ * length of the next ones, one that took less than a quarter of that doubles it
+ * again.
  *
  * What to register says the history of the buffer (message/protocol/history.h):
  * the uses that are expected to follow would take more CPU time through bounce
@@ -63,7 +64,7 @@ struct pn_background {
 	bool running; /* lock: a block of the first one is being registered */
 	struct pn_background_refusal refusals[PN_BACKGROUND_QUEUE]; /* lock */
 	unsigned next_refusal;					    /* lock */
-	size_t block_bytes;					    /* lock */
+	size_t block_bytes, max_block_bytes;			    /* lock */
 	_Atomic uint64_t blocks, bytes; /* registered so far */
 };
 

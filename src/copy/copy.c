@@ -64,8 +64,10 @@ int pn_copier_open(const struct pn_copier_attr *attr, struct pn_copier **out)
 		free(copier);
 		return ret;
 	}
-	if (attr->background_bytes)
+	if (attr->background_bytes) {
 		copier->background.block_bytes = attr->background_bytes;
+		copier->background.max_block_bytes = attr->background_bytes;
+	}
 	/* Blocks that merge would be registered again and again. */
 	if (attr->keep)
 		pn_cache_set_merging(attr->cache, false);
