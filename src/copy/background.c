@@ -9,7 +9,7 @@
 #include "base/compiler.h"
 #include "copy/choose.h"
 
-#define BLOCK_BYTES	((size_t)16 << 20)
+#define BLOCK_BYTES	((size_t)32 << 20)
 #define MIN_BLOCK_BYTES ((size_t)1 << 20)
 /* Others are held up for as long as a block takes: half of what row G6 allows.
  */
@@ -63,13 +63,15 @@ static bool is_queued(const struct pn_background *background,
 	return false;
 }
 
-static bool enqueue(struct pn_background *background, struct pn_range range)
+static bool enqueue(struct pn_background *background,
+		    const struct pn_background_use *use)
 	PN_REQUIRES(&background->lock)
 {
 	if (background->nqueued == PN_BACKGROUND_QUEUE)
 		return false;
-	background->queue[background->nqueued++] =
-		(struct pn_background_range){ range, range };
+	background->queue[background->nqueued++] = (struct pn_background_range){
+		.whole = use->range, .rest = use->range, .end = use->end
+	};
 	return true;
 }
 
@@ -99,6 +101,33 @@ static bool next_block(struct pn_background *background, struct pn_range *out)
 	return found;
 }
 
+/* The range at the head of the queue cannot be registered now. */
+static void give_up_first(struct pn_background *background)
+	PN_REQUIRES(&background->lock)
+{
+	const struct pn_background_range *first = &background->queue[0];
+	const struct pn_use use = { .addr = first->whole.addr,
+				    .len = first->whole.len,
+				    .end = first->end };
+
+	refuse(background, first->whole);
+	pn_history_kept(background->history, &use, false);
+	dequeue(background, 0);
+}
+
+/* A machine that was busy for a moment must not leave short blocks for ever. */
+static void adapt_length(struct pn_background *background, size_t len,
+			 uint64_t took_ns) PN_REQUIRES(&background->lock)
+{
+	size_t *bytes = &background->block_bytes;
+
+	if (took_ns > MAX_HOLD_NS && *bytes > MIN_BLOCK_BYTES)
+		*bytes /= 2;
+	else if (took_ns < MAX_HOLD_NS / 4 && len == *bytes &&
+		 *bytes < background->max_block_bytes)
+		*bytes *= 2;
+}
+
 static void block_ended(struct pn_background *background, struct pn_range block,
 			int status, uint64_t took_ns)
 {
@@ -107,16 +136,14 @@ static void block_ended(struct pn_background *background, struct pn_range block,
 	pn_lock(&background->lock);
 	background->running = false;
 	if (status) {
-		refuse(background, first->whole);
-		dequeue(background, 0);
+		give_up_first(background);
 	} else {
 		first->rest.addr += block.len;
 		first->rest.len -= block.len;
 		if (!first->rest.len)
 			dequeue(background, 0);
 	}
-	if (took_ns > MAX_HOLD_NS && background->block_bytes > MIN_BLOCK_BYTES)
-		background->block_bytes /= 2;
+	adapt_length(background, block.len, took_ns);
 	pn_unlock(&background->lock);
 	if (!status) {
 		atomic_fetch_add(&background->blocks, 1);
@@ -149,6 +176,7 @@ int pn_background_init(struct pn_background *background,
 		.cache = cache,
 		.device = device,
 		.block_bytes = BLOCK_BYTES,
+		.max_block_bytes = BLOCK_BYTES,
 		.task = { .step = step, .arg = background },
 	};
 	if (!cache)
@@ -211,6 +239,20 @@ static bool pays(const struct pn_background *background,
 	return forecast->uses >= 2 && forecast->further * use->bounce_ns > once;
 }
 
+/* Whether the memory is registered, or will be. The queue first: a range leaves
+ * it when it has been registered. */
+static bool is_registered(struct pn_background *background,
+			  struct pn_range range)
+{
+	bool queued;
+
+	pn_lock(&background->lock);
+	queued = is_queued(background, range);
+	pn_unlock(&background->lock);
+	return queued || pn_cache_covers(background->cache, (void *)range.addr,
+					 range.len, PINION_ACCESS_LOCAL_WRITE);
+}
+
 void pn_background_use(struct pn_background *background,
 		       const struct pn_background_use *use)
 {
@@ -218,22 +260,21 @@ void pn_background_use(struct pn_background *background,
 			       .len = use->range.len,
 			       .end = use->end };
 	struct pn_forecast forecast;
-	bool queued, wanted;
+	bool wanted;
 
 	if (!background->cache)
 		return;
-	pn_lock(&background->lock);
-	queued = is_queued(background, use->range);
-	seen.cached = use->covered || queued;
+	seen.cached = is_registered(background, use->range);
 	/* Where the notice of a release comes before the pages go, registering
 	 * in between would take the old ones: see pn_cache_notices_early(). */
 	seen.unkept = !pn_cache_keeps(background->cache) ||
 		      pn_cache_notices_early(background->cache);
+	pn_lock(&background->lock);
 	pn_history_use(background->history, &seen, &forecast);
 	wanted = !seen.cached && !seen.unkept &&
 		 pays(background, use, &forecast) &&
 		 !is_refused(background, use->range) &&
-		 enqueue(background, use->range);
+		 enqueue(background, use);
 	pn_history_kept(background->history, &seen, seen.cached || wanted);
 	pn_unlock(&background->lock);
 	if (wanted)

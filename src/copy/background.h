@@ -6,7 +6,8 @@
  * memory is registered in blocks of at most BLOCK_BYTES by the cache's service
  * thread, and after each block the background pauses as long as the block took
  * (others get between). A block that took more than MAX_HOLD_NS halves the
- * length of the next ones.
+ * length of the next ones, one that took less than a quarter of that doubles it
+ * again.
  *
  * What to register says the history of the buffer (message/protocol/history.h):
  * the uses that are expected to follow would take more CPU time through bounce
@@ -14,10 +15,17 @@
  * since the background works while the program does something else; a buffer
  * is never registered on its first use.
  *
+ * The history learns whether a registration served as many uses as expected.
+ * Registering goes on during copies. So whether a buffer is registered is
+ * looked up when its use is counted, at the end of the copy, and not when the
+ * copy began: a registration that the copy came too early for is not a lost
+ * one.
+ *
  * Life of a range: wanted -> its blocks are registered one by one -> gone from
  * the queue. When a block is refused (budget, a mapping that cannot be
  * registered, a call of the program in the way) the range leaves the queue, and
- * is tried again only after its history asks for it RETRY times as often.
+ * is tried again only after its history asks for it RETRY times as often. The
+ * history then does not count it as registered.
  *
  * Threads: any; `lock` is a leaf.
  */
@@ -37,6 +45,7 @@
 
 struct pn_background_range {
 	struct pn_range whole, rest; /* rest: not registered yet */
+	enum pn_end end;	     /* of the use that asked for it */
 };
 
 struct pn_background_refusal {
@@ -55,7 +64,7 @@ struct pn_background {
 	bool running; /* lock: a block of the first one is being registered */
 	struct pn_background_refusal refusals[PN_BACKGROUND_QUEUE]; /* lock */
 	unsigned next_refusal;					    /* lock */
-	size_t block_bytes;					    /* lock */
+	size_t block_bytes, max_block_bytes;			    /* lock */
 	_Atomic uint64_t blocks, bytes; /* registered so far */
 };
 
@@ -65,12 +74,10 @@ int pn_background_init(struct pn_background *background,
 void pn_background_fini(struct pn_background *background);
 
 /* Counts a use of host memory by a copy, and decides whether to register.
- * covered: it is all registered now. bounce_ns: CPU time of a copy through
- * bounce buffers. */
+ * bounce_ns: CPU time of a copy through bounce buffers. */
 struct pn_background_use {
 	struct pn_range range;
 	enum pn_end end;
-	bool covered;
 	double bounce_ns;
 };
 

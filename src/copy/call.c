@@ -130,10 +130,6 @@ bool pn_copy_call_is_ours(struct pn_copy_call *call)
 	/* The legacy stream cannot be asked; most often it is idle. */
 	call->measured =
 		!call->held && (call->idle || is_legacy(call->op->stream));
-	call->covered = call->held &&
-			pn_cache_covers(call->copier->attr.cache,
-					(void *)call->host.addr, call->host.len,
-					PINION_ACCESS_LOCAL_WRITE);
 	return true;
 }
 

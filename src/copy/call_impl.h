@@ -3,8 +3,8 @@
  * call -- one copy while it is being made: the memory, the CUDA context, the
  * method.
  *
- * enter -> is_ours -> driver, or move -> leave. The driver alone may be called
- * without entering.
+ * registered, else enter -> is_ours -> driver, or move -> leave. The driver
+ * alone may be called without entering.
  */
 #ifndef PN_COPY_CALL_IMPL_H
 #define PN_COPY_CALL_IMPL_H
@@ -25,10 +25,9 @@ struct pn_copy_call {
 	pn_cu_deviceptr gpu;
 	bool idle;     /* the stream had nothing to do */
 	bool measured; /* the time of the copy is that of the copy alone */
-	/* Registrations of ours are in the range. */
-	bool held;
-	bool covered; /* all of it, and this context's cache has them */
-	int status;   /* an error that is not the driver's */
+	bool held;     /* registrations of ours are in the range */
+	bool used;     /* counted as a use of the memory */
+	int status;    /* an error that is not the driver's */
 };
 
 /* Makes the stream's context current. Errors of the driver. */
@@ -50,16 +49,23 @@ pn_cu_result pn_copy_call_by_driver(struct pn_copy_call *call);
 /* The fastest method; returns when the bytes have moved. */
 pn_cu_result pn_copy_call_move(struct pn_copy_call *call);
 
-/* Counts a use of the memory, which may begin to register it. */
-void pn_copy_call_use(const struct pn_copy_call *call);
+/* Counts a use of the memory, once, which may begin to register it. */
+void pn_copy_call_use(struct pn_copy_call *call);
+
+/* A copy of memory that is all registered, without entering. False: it is not,
+ * or the driver refused: look at the memory. */
+bool pn_copy_call_registered(struct pn_copy_call *call);
 
 /* Pins the memory of the call if it is all registered. False: it is not, or was
  * released meanwhile: bounce buffers do it. */
 bool pn_copy_call_pin(const struct pn_copy_call *call, struct pinion_pin *out);
 
-/* Copies pinned memory in the caller's stream. */
+/* Copies pinned memory in the caller's stream; the second one also waits,
+ * counts and unpins. */
 pn_cu_result pn_copy_call_segments(const struct pn_copy_call *call,
 				   const struct pinion_pin *pin);
+pn_cu_result pn_copy_call_pinned(struct pn_copy_call *call,
+				 struct pinion_pin *pin);
 
 /* The errno of a copy that failed; logs what the driver alone can explain. */
 int pn_copy_call_error(const struct pn_copy_call *call, pn_cu_result result);

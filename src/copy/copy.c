@@ -64,8 +64,10 @@ int pn_copier_open(const struct pn_copier_attr *attr, struct pn_copier **out)
 		free(copier);
 		return ret;
 	}
-	if (attr->background_bytes)
+	if (attr->background_bytes) {
 		copier->background.block_bytes = attr->background_bytes;
+		copier->background.max_block_bytes = attr->background_bytes;
+	}
 	/* Blocks that merge would be registered again and again. */
 	if (attr->keep)
 		pn_cache_set_merging(attr->cache, false);
@@ -84,6 +86,7 @@ void pn_copier_close(struct pn_copier *copier)
 	if (!copier)
 		return;
 	pn_copy_requests_close(copier);
+	pn_copy_words_close(copier);
 	pn_background_fini(&copier->background);
 	pn_copy_workers_close(copier);
 	pn_copy_streams_close(copier);
@@ -145,7 +148,8 @@ int pn_copier_copy(struct pn_copier *copier, const struct pn_copy_op *op,
 	if (op->bytes < copier->min_bytes && !op->unpinned_only)
 		ret = pn_copy_call_driver(&call);
 	if (ret == PN_CUDA_ERROR_INVALID_CONTEXT || call.held)
-		ret = copy_slowly(&call);
+		ret = pn_copy_call_registered(&call) ? PN_CUDA_SUCCESS
+						     : copy_slowly(&call);
 	if (result)
 		*result = ret;
 	return ret ? pn_copy_call_error(&call, ret) : 0;

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/range.h"
@@ -37,6 +38,7 @@ struct pn_copy_completion {
 	_Atomic uint32_t *word;
 	pn_cu_deviceptr at; /* of the word, for the GPU; 0: there is none */
 	uint32_t value;	    /* that the GPU will write */
+	uint64_t poll_ns;   /* polled for so long, before sleeping */
 	pn_cu_event event;  /* without a word */
 	pn_cu_stream stream;
 };
@@ -118,7 +120,7 @@ struct pn_copier {
 	size_t min_bytes;	     /* below, the driver copies */
 	uint64_t spin_ns;
 
-	/* Words that streams wait for (request.c); NULL: none yet. */
+	/* Words that streams wait for and write (words.c); NULL: none yet. */
 	struct pn_mr words_mr;		/* growing */
 	_Atomic uint32_t *words;	/* lock */
 	bool word_used[PN_COPY_NWORDS]; /* lock */
@@ -137,6 +139,10 @@ struct pn_copier {
 
 /* --- streams.c ------------------------------------------------------------ */
 
+/* Most copies of a block end within it; after it the wait is for work that the
+ * caller's stream had before. */
+#define PN_COPY_POLL_NS (300 * PN_NS_PER_US)
+
 /* Returned beside results of the driver: the stream that waits for the copy
  * stops the copy. */
 #define PN_COPY_STUCK (-1)
@@ -146,9 +152,6 @@ pn_cu_result pn_copy_streams_take(struct pn_copier *copier,
 				  struct pn_copy_job *job);
 void pn_copy_streams_return(struct pn_copier *copier, struct pn_copy_job *job);
 void pn_copy_streams_close(struct pn_copier *copier);
-
-/* Waits for an event: polls for a moment, then sleeps. */
-pn_cu_result pn_copy_event_wait(struct pn_copier *copier, pn_cu_event event);
 
 /* Marks the end of what is in the stream now; waits for it. */
 pn_cu_result pn_copy_completion_record(struct pn_copier *copier,
@@ -210,6 +213,15 @@ void pn_copy_workers_notify(struct pn_copier *copier);
  */
 void pn_copy_job_wait(struct pn_copier *copier, struct pn_copy_job *job);
 void pn_copy_workers_close(struct pn_copier *copier);
+
+/* --- words.c -------------------------------------------------------------- */
+
+/* A word that nobody else uses, and its address for the GPU. NULL: none, or the
+ * GPU has no such operations. */
+_Atomic uint32_t *pn_copy_word_take(struct pn_copier *copier,
+				    pn_cu_deviceptr *at);
+void pn_copy_word_return(struct pn_copier *copier, _Atomic uint32_t *word);
+void pn_copy_words_close(struct pn_copier *copier);
 
 /* --- request.c ------------------------------------------------------------ */
 

@@ -1,95 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The methods of a copy of unpinned memory. */
+/* The methods of a copy of memory that is not, or not all, registered. */
 #include <errno.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "copy/call_impl.h"
-
-/* --- registered memory ---------------------------------------------------- */
-
-/* A segment may have several registrations: a call of the driver each. */
-static pn_cu_result copy_segment(const struct pn_copy_call *call,
-				 const struct pinion_pin_segment *segment)
-{
-	const struct pn_cuda_driver *cu = call->copier->cu;
-	pn_cu_result ret = PN_CUDA_SUCCESS;
-	char *at = segment->addr;
-	size_t left = segment->len;
-
-	while (!ret && left) {
-		size_t n = pn_cuda_run(call->copier->attr.device, at, left);
-		pn_cu_deviceptr gpu =
-			call->gpu + ((uintptr_t)at - call->host.addr);
-
-		ret = call->direction == PN_COPY_TO_GPU
-			      ? cu->memcpy_htod_async(gpu, at, n,
-						      call->op->stream)
-			      : cu->memcpy_dtoh_async(at, gpu, n,
-						      call->op->stream);
-		at += n;
-		left -= n;
-	}
-	return ret;
-}
-
-pn_cu_result pn_copy_call_segments(const struct pn_copy_call *call,
-				   const struct pinion_pin *pin)
-{
-	struct pinion_pin_segment segment;
-	pn_cu_result ret = PN_CUDA_SUCCESS;
-
-	for (unsigned i = 0; !ret && i < pin->nsegments; i++) {
-		pn_assert(!pn_cache_pin_segment(pin, i, &segment));
-		ret = copy_segment(call, &segment);
-	}
-	return ret;
-}
-
-/* Copies in the caller's stream, and waits for this copy, not for what other
- * threads put there meanwhile. */
-static pn_cu_result copy_and_wait(struct pn_copy_call *call,
-				  const struct pinion_pin *pin)
-{
-	struct pn_copier *copier = call->copier;
-	struct pn_copy_job job;
-	pn_cu_result ret;
-
-	pn_copy_call_job(call, &job);
-	ret = pn_copy_streams_take(copier, &job);
-	if (ret)
-		return ret;
-	ret = pn_copy_call_segments(call, pin);
-	if (!ret)
-		ret = copier->cu->event_record(job.streams->order,
-					       call->op->stream);
-	/* After an error, too: what was started must end before the unpin. */
-	if (ret)
-		copier->cu->stream_synchronize(call->op->stream);
-	else
-		ret = pn_copy_event_wait(copier, job.streams->order);
-	pn_copy_streams_return(copier, &job);
-	return ret;
-}
-
-bool pn_copy_call_pin(const struct pn_copy_call *call, struct pinion_pin *out)
-{
-	return call->covered &&
-	       !pn_cache_pin(call->copier->attr.cache, (void *)call->host.addr,
-			     call->host.len, PINION_ACCESS_LOCAL_WRITE, out);
-}
-
-static pn_cu_result move_registered(struct pn_copy_call *call,
-				    struct pinion_pin *pin)
-{
-	struct pn_copier *copier = call->copier;
-	pn_cu_result ret = copy_and_wait(call, pin);
-
-	pn_cache_unpin(copier->attr.cache, pin);
-	atomic_fetch_add(&copier->registered, 1);
-	atomic_fetch_add(&copier->registered_bytes, call->host.len);
-	return ret;
-}
 
 /* --- blocks --------------------------------------------------------------- */
 
@@ -207,7 +122,7 @@ struct pn_copy_question pn_copy_call_question(const struct pn_copy_call *call)
 	};
 }
 
-void pn_copy_call_use(const struct pn_copy_call *call)
+void pn_copy_call_use(struct pn_copy_call *call)
 {
 	double copy_ns =
 		pn_copy_cost(&call->copier->attr.device->costs.copy_byte_ns,
@@ -216,11 +131,12 @@ void pn_copy_call_use(const struct pn_copy_call *call)
 		.range = call->host,
 		.end = call->direction == PN_COPY_TO_GPU ? PN_END_SOURCE
 							 : PN_END_TARGET,
-		.covered = call->covered,
 		.bounce_ns = copy_ns * (double)call->host.len,
 	};
 
-	pn_background_use(&call->copier->background, &use);
+	if (!call->used)
+		pn_background_use(&call->copier->background, &use);
+	call->used = true;
 }
 
 static void sleep_briefly(void)
@@ -309,7 +225,7 @@ pn_cu_result pn_copy_call_move(struct pn_copy_call *call)
 	pn_cu_result ret;
 
 	if (pn_copy_call_pin(call, &pin))
-		return move_registered(call, &pin);
+		return pn_copy_call_pinned(call, &pin);
 	nthreads = atomic_load(&call->copier->nthreads);
 	question = pn_copy_call_question(call);
 	method = pn_copy_times_choose(&call->copier->times, &question);

@@ -18,10 +18,6 @@
  * legacy stream, since other streams wait for it. A program can still make
  * streams wait for the stream that waits; if then the copy does not move for
  * two seconds, it ends with -EDEADLK and lets the stream go.
- *
- * Words. A use of a word waits until its value is at least one more than
- * before. Values only grow, so a word can be used again although a stream has
- * not looked at it yet.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -46,7 +42,6 @@ struct pinion_cuda_request {
 	pn_cu_event event;
 	bool pinned;
 	struct pinion_pin pin;
-	int word; /* that the stream waits for; -1: none */
 };
 
 /* --- one stream at a time ------------------------------------------------- */
@@ -84,58 +79,6 @@ static void end_hold(void)
 
 /* --- words ---------------------------------------------------------------- */
 
-static void words_open(struct pn_copier *copier)
-{
-	struct pn_mr *mr = &copier->words_mr;
-
-	if (mr->addr || !copier->cu->stream_wait_value32 ||
-	    !pn_try_lock(&copier->growing))
-		return;
-	*mr = (struct pn_mr){ .len = PN_PAGE_BYTES,
-			      .access = PINION_ACCESS_LOCAL_WRITE };
-	if (!pn_pages_map(mr->len, NULL, &mr->addr) &&
-	    pn_cache_register_own(copier->attr.cache, mr)) {
-		pn_pages_unmap(mr->addr, mr->len, NULL);
-		mr->addr = NULL;
-	}
-	pn_lock(&copier->lock);
-	copier->words = mr->addr;
-	pn_unlock(&copier->lock);
-	pn_unlock(&copier->growing);
-}
-
-static void words_close(struct pn_copier *copier)
-{
-	if (!copier->words)
-		return;
-	pn_cache_deregister(copier->attr.cache, &copier->words_mr);
-	pn_pages_unmap(copier->words, PN_PAGE_BYTES, NULL);
-}
-
-/* -1: none is free. */
-static int word_take(struct pn_copier *copier)
-{
-	int found = -1;
-
-	words_open(copier);
-	pn_lock(&copier->lock);
-	for (int i = 0; copier->words && i < (int)PN_COPY_NWORDS; i++)
-		if (!copier->word_used[i]) {
-			copier->word_used[i] = true;
-			found = i;
-			break;
-		}
-	pn_unlock(&copier->lock);
-	return found;
-}
-
-static void word_return(struct pn_copier *copier, int word)
-{
-	pn_lock(&copier->lock);
-	copier->word_used[word] = false;
-	pn_unlock(&copier->lock);
-}
-
 /* Lets the stream of the call wait for a word. */
 static bool wait_for_word(const struct pn_copy_call *call,
 			  struct pinion_cuda_request *request)
@@ -145,16 +88,14 @@ static bool wait_for_word(const struct pn_copy_call *call,
 	struct pn_copy_job *job = &request->job;
 	pn_cu_deviceptr at;
 
-	request->word = word_take(copier);
-	if (request->word < 0)
+	job->held_word = pn_copy_word_take(copier, &at);
+	if (!job->held_word)
 		return false;
-	job->held_word = &copier->words[request->word];
 	job->held_value = atomic_load(job->held_word) + 1;
-	if (!cu->mem_host_get_device_pointer(&at, (void *)job->held_word, 0) &&
-	    !cu->stream_wait_value32(call->op->stream, at, job->held_value,
+	if (!cu->stream_wait_value32(call->op->stream, at, job->held_value,
 				     PN_CU_STREAM_WAIT_VALUE_GEQ))
 		return true;
-	word_return(copier, request->word);
+	pn_copy_word_return(copier, job->held_word);
 	return false;
 }
 
@@ -192,7 +133,7 @@ static void finish_job(struct pn_copy_job *job)
 	pn_copy_call_count(copier, job);
 	/* Also after an error: a stream must not wait for ever. */
 	atomic_store(job->held_word, job->held_value);
-	word_return(copier, request->word);
+	pn_copy_word_return(copier, job->held_word);
 	end_hold();
 	pn_copy_streams_return(copier, job);
 	/* The request may go from here on; waking touches nothing. */
@@ -428,5 +369,4 @@ void pn_copy_requests_close(struct pn_copier *copier)
 		in_context(pn_container_of(copier->requests.next,
 					   struct pinion_cuda_request, link),
 			   PN_FOREVER);
-	words_close(copier);
 }

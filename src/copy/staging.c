@@ -39,8 +39,9 @@ static void set_completions(struct pn_copier *copier,
 			&staging->completions[i];
 
 		/* A cache line apart. */
-		*completion =
-			(struct pn_copy_completion){ .word = words + i * 16 };
+		*completion = (struct pn_copy_completion){
+			.word = words + i * 16, .poll_ns = PN_COPY_POLL_NS
+		};
 		if (!cu->stream_write_value32 ||
 		    cu->mem_host_get_device_pointer(&completion->at,
 						    (void *)completion->word,

@@ -18,9 +18,6 @@
 #include "base/clock.h"
 #include "copy/copy_impl.h"
 
-/* Most copies of a block end within it; after it the wait is for work that the
- * caller's stream had before. */
-#define POLL_NS	 (300 * PN_NS_PER_US)
 #define SLEEP_NS (20 * PN_NS_PER_US)
 /* A held stream (request.c) whose copy does not move for so long, though
  * nothing is before it. */
@@ -122,9 +119,11 @@ void pn_copy_streams_close(struct pn_copier *copier)
 
 /* --- waiting -------------------------------------------------------------- */
 
-pn_cu_result pn_copy_event_wait(struct pn_copier *copier, pn_cu_event event)
+static pn_cu_result wait_for_event(struct pn_copier *copier,
+				   const struct pn_copy_completion *completion)
 {
-	uint64_t until = pn_clock_ns() + POLL_NS;
+	pn_cu_event event = completion->event;
+	uint64_t until = pn_clock_ns() + completion->poll_ns;
 	pn_cu_result ret;
 
 	while ((ret = copier->cu->event_query(event)) ==
@@ -167,7 +166,7 @@ static bool is_set(const struct pn_copy_completion *completion)
 static bool is_stuck(struct pn_copier *copier, const struct pn_copy_job *job,
 		     uint64_t since_ns)
 {
-	return job->held_word && pn_clock_ns() - since_ns > STUCK_NS &&
+	return job && job->held_word && pn_clock_ns() - since_ns > STUCK_NS &&
 	       (!job->order || !copier->cu->event_query(job->order));
 }
 
@@ -199,7 +198,7 @@ pn_cu_result pn_copy_completion_wait(struct pn_copier *copier,
 	pn_cu_result ret;
 
 	if (!completion->at) {
-		ret = pn_copy_event_wait(copier, completion->event);
+		ret = wait_for_event(copier, completion);
 		copier->cu->event_destroy(completion->event);
 		return ret;
 	}
@@ -207,7 +206,7 @@ pn_cu_result pn_copy_completion_wait(struct pn_copier *copier,
 		uint64_t now = pn_clock_ns();
 
 		if (!until)
-			until = now + POLL_NS;
+			until = now + completion->poll_ns;
 		if (now >= until)
 			return sleep_for_word(copier, completion, job);
 		for (int i = 0; i < 8; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Copies of unpinned memory: bytes, order, methods, and what stays registered.
- */
+/* Copies of unpinned memory: bytes, order, methods, what stays registered. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "copy_rig.h"
@@ -13,6 +13,7 @@ static pn_cu_deviceptr there;
 static pn_cu_stream stream;
 
 #define THERE_BYTES (64 * MIB)
+#define KEPT_BYTES  (16 * RIG_BLOCK)
 
 static void begin(const struct rig_attr *attr)
 {
@@ -285,6 +286,138 @@ static void a_buffer_that_comes_again_is_registered_in_blocks(void **state)
 }
 
 /* Copies while blocks become registered. */
+static void use_and_settle(char *at, unsigned times)
+{
+	for (unsigned i = 0; i < times; i++) {
+		assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
+		pn_copier_settle(rig.copier);
+	}
+}
+
+/* What is asked of the driver before the copy delays it. */
+static void registered_memory_is_copied_without_questions(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	struct standin s = standin_or_skip();
+	uint64_t asked, copies, events;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(KEPT_BYTES);
+	use_and_settle(at, 4);
+	assert_int_equal(rig_stats(&rig).registered, 2);
+	asked = s.calls("cuPointerGetAttributes");
+	copies = s.calls("cuMemcpyHtoDAsync_v2");
+	events = s.calls("cuEventRecord");
+	gpu_fill(at, KEPT_BYTES, 5);
+	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
+	assert_int_equal(s.calls("cuPointerGetAttributes"), asked);
+	/* One for each registration. */
+	assert_int_equal(s.calls("cuMemcpyHtoDAsync_v2") - copies,
+			 rig_stats(&rig).background_blocks);
+	assert_int_equal(s.calls("cuEventRecord"), events);
+	assert_int_equal(wrong_there(there, KEPT_BYTES, 5), 0);
+	assert_int_equal(rig_stats(&rig).registered, 3);
+	munmap(at, KEPT_BYTES);
+	end();
+}
+
+/* The driver refuses a copy that is not what it seems; then it is looked at. */
+static void a_copy_between_registered_and_other_host_memory(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	char *at, *other;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(KEPT_BYTES);
+	other = gpu_map(KEPT_BYTES);
+	use_and_settle(at, 4);
+	gpu_fill(at, KEPT_BYTES, 6);
+	assert_int_equal(rig_copy(&rig, (uintptr_t)other, (uintptr_t)at,
+				  KEPT_BYTES, stream),
+			 0);
+	assert_int_equal(rig.cu->ctx_synchronize(), 0);
+	assert_int_equal(gpu_wrong(other, KEPT_BYTES, 6), 0);
+	munmap(other, KEPT_BYTES);
+	munmap(at, KEPT_BYTES);
+	end();
+}
+
+/* A host function of a stream, which waits as long as it runs. */
+static void wait_for_flag(void *flag)
+{
+	while (!atomic_load((_Atomic bool *)flag))
+		usleep(100);
+}
+
+static void *copy_once(void *at)
+{
+	rig.cu->ctx_set_current(rig.context);
+	return (void *)(intptr_t)to_gpu(at, KEPT_BYTES);
+}
+
+/* Another buffer of that size is registered by its third use. */
+static void expect_that_others_are_registered(void)
+{
+	uint64_t before = rig_stats(&rig).registered;
+	char *at = gpu_map(KEPT_BYTES);
+
+	use_and_settle(at, 3);
+	assert_int_equal(rig_stats(&rig).registered, before + 1);
+	munmap(at, KEPT_BYTES);
+}
+
+static void registering_may_end_during_a_copy(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	_Atomic bool flag = false;
+	pthread_t thread;
+	void *ret;
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(KEPT_BYTES);
+	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
+	set_standin("register_us=100000");
+	/* The second use wants it registered. The third finds nothing
+	 * registered yet, and ends after all of it is. */
+	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
+	assert_int_equal(rig.cu->launch_host_func(stream, wait_for_flag,
+						  (void *)&flag),
+			 0);
+	pthread_create(&thread, NULL, copy_once, at);
+	pn_copier_settle(rig.copier);
+	set_standin("register_us=0");
+	flag = true;
+	pthread_join(thread, &ret);
+	assert_null(ret);
+	expect_that_others_are_registered();
+	munmap(at, KEPT_BYTES);
+	end();
+}
+
+static void a_refused_registration_concerns_no_other_buffer(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	struct standin s = standin_or_skip();
+	char *at;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(KEPT_BYTES);
+	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
+	assert_int_equal(s.set("fail=cuMemHostRegister_v2/0/1"), 0);
+	use_and_settle(at, 2);
+	assert_int_equal(s.set("fail=none"), 0);
+	assert_int_equal(rig_stats(&rig).background_blocks, 0);
+	expect_that_others_are_registered();
+	munmap(at, KEPT_BYTES);
+	end();
+}
+
 static void a_range_registered_in_part_is_copied(void **state)
 {
 	const struct rig_attr attr = { .workers = 2, .keep = true };
@@ -620,6 +753,12 @@ int main(void)
 		cmocka_unit_test(nothing_stays_registered_unless_asked_for),
 		cmocka_unit_test(
 			a_buffer_that_comes_again_is_registered_in_blocks),
+		cmocka_unit_test(registered_memory_is_copied_without_questions),
+		cmocka_unit_test(
+			a_copy_between_registered_and_other_host_memory),
+		cmocka_unit_test(registering_may_end_during_a_copy),
+		cmocka_unit_test(
+			a_refused_registration_concerns_no_other_buffer),
 		cmocka_unit_test(a_range_registered_in_part_is_copied),
 		cmocka_unit_test(new_bytes_arrive_after_every_kind_of_release),
 		cmocka_unit_test(what_was_released_is_shared_with_nobody),

@@ -9,6 +9,7 @@
 
 #include "context.h"
 #include "device/blocking.h"
+#include "device/cuda/blocks.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/gate.h"
 #include "device/measure.h"
@@ -304,28 +305,34 @@ static void exactly_the_bytes_are_registered(void **state)
 	munmap(at, BYTES);
 }
 
+#define LONG_BYTES (5 * PN_CUDA_BLOCK_BYTES / 2)
+
 static void long_registrations_are_divided_if_allowed(void **state)
 {
 	struct standin s = standin_or_skip();
-	char *at = gpu_map(40 * MIB);
+	char *at = gpu_map(LONG_BYTES);
+	/* Around the end of a block. */
+	char *middle = (char *)(((uintptr_t)at + PN_CUDA_BLOCK_BYTES) &
+				~(PN_CUDA_BLOCK_BYTES - 1)) -
+		       MIB;
 	struct pn_mr mr;
 	uint64_t before;
 
 	(void)state;
 	before = s.calls("cuMemHostRegister_v2");
-	mr = reg_ok(at, 40 * MIB);
+	mr = reg_ok(at, LONG_BYTES);
 	assert_int_equal(s.calls("cuMemHostRegister_v2") - before, 1);
 	dereg(&mr);
 	device->divides = true;
 	before = s.calls("cuMemHostRegister_v2");
-	mr = reg_ok(at, 40 * MIB);
+	mr = reg_ok(at, LONG_BYTES);
 	assert_in_range(s.calls("cuMemHostRegister_v2") - before, 3, 4);
-	gpu_fill(at + 15 * MIB, 2 * MIB, 3);
-	/* Over the end of a block. */
+	middle = middle < at ? at : middle;
+	gpu_fill(middle, 2 * MIB, 3);
 	assert_ok(pn_blocking_transfer(device, &(struct pn_blocking_transfer){
 						       .kind = PN_OP_WRITE,
 						       .peer = peer,
-						       .local = at + 15 * MIB,
+						       .local = middle,
 						       .lkey = mr.lkey,
 						       .remote_addr = there,
 						       .rkey = rkey,
@@ -333,7 +340,7 @@ static void long_registrations_are_divided_if_allowed(void **state)
 	dereg(&mr);
 	device->divides = false;
 	assert_int_equal(s.get("registrations"), 0);
-	munmap(at, 40 * MIB);
+	munmap(at, LONG_BYTES);
 }
 
 static void what_cannot_be_registered_is_refused(void **state)
@@ -495,10 +502,10 @@ static void failures_of_the_driver_become_errors(void **state)
 	assert_ok(s.set("fail=none"));
 	assert_ok(s.set("fail=cuMemHostRegister_v2/2/2"));
 	{
-		char *more = gpu_map(40 * MIB);
+		char *more = gpu_map(LONG_BYTES);
 
-		assert_int_equal(try_reg(more, 40 * MIB), -ENOMEM);
-		munmap(more, 40 * MIB);
+		assert_int_equal(try_reg(more, LONG_BYTES), -ENOMEM);
+		munmap(more, LONG_BYTES);
 	}
 	device->divides = false;
 	assert_int_equal(s.get("registrations"), 0);
