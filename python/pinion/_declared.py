@@ -662,8 +662,7 @@ ERRORS: List[Tuple[str, str, str]] = [
      'close endpoint_explain endpoint_open heap_open open version',
      'Attr asks for what this version does not know, see pinion_attr(3).'),
     ("E2BIG",
-     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
-     'cuda_wait',
+     'cuda_copy_start cuda_explain',
      'Attr sets fields that this library does not know.'),
     ("E2BIG",
      'grant probe put_when recv_unexpected',
@@ -703,7 +702,7 @@ ERRORS: List[Tuple[str, str, str]] = [
      'memory (mlockall(2)).'),
     ("EAGAIN",
      'cuda_test',
-     'The copy has not ended. Else: the driver is not ready.'),
+     'The copy has not ended.'),
     ("EAGAIN",
      'endpoint_arm',
      'There is something to poll.'),
@@ -756,8 +755,7 @@ ERRORS: List[Tuple[str, str, str]] = [
      'The device cannot revoke keys and the memory is in use; or it is a'
      " heap's (pinion_heap_open(3)), whose blocks share their keys."),
     ("EBUSY",
-     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
-     'cuda_wait',
+     'cuda_copy cuda_copy_start cuda_test cuda_wait',
      'A capture forbids the copy, or memory in the range stays '
      'registered by a copy that does not end.'),
     ("ECANCELED",
@@ -797,12 +795,10 @@ ERRORS: List[Tuple[str, str, str]] = [
      'ended, or there is nobody at the address (any more). Also as a '
      'status.'),
     ("EDEADLK",
-     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
-     'cuda_wait',
-     'The stream of a request stops its copy.'),
+     'cuda_test cuda_wait',
+     'The stream of the request stops its copy.'),
     ("EEXIST EIO",
-     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
-     'cuda_wait',
+     'cuda_copy cuda_copy_start cuda_test cuda_wait',
      "Other errors of the driver. A line on standard error has CUDA's "
      'name of the error.'),
     ("EFAULT",
@@ -820,10 +816,6 @@ ERRORS: List[Tuple[str, str, str]] = [
      'first match_bytes of long ones, what goes through bounce buffers) '
      'is read and written as by memcpy(3), and the program gets SIGSEGV.'
      ' The endpoint and the peer stay usable.'),
-    ("EFAULT",
-     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
-     'cuda_wait',
-     'The memory cannot be registered, or its registration is gone.'),
     ("EFAULT",
      'device_register',
      'Not mapped, or mapped in a way that the device cannot pin (soft: '
@@ -1038,10 +1030,6 @@ ERRORS: List[Tuple[str, str, str]] = [
      'The first operation found no room for bounce buffers, 260 KiB, on '
      'a device that needs them pinned (soft does only with strict).'),
     ("ENOBUFS",
-     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
-     'cuda_wait',
-     'The budget has no room for a registration that the copy needs.'),
-    ("ENOBUFS",
      'endpoint_open',
      "There is no room in the budget for the endpoint's own buffers: "
      'raise max_bytes or RLIMIT_MEMLOCK.'),
@@ -1074,8 +1062,7 @@ ERRORS: List[Tuple[str, str, str]] = [
      'close open version',
      'There is no such device.'),
     ("ENODEV",
-     'cuda_copy cuda_copy_start cuda_explain cuda_query cuda_test '
-     'cuda_wait',
+     'cuda_copy cuda_copy_start cuda_test cuda_wait',
      'The CUDA context is gone (cudaDeviceReset()), or the GPU is.'),
     ("ENODEV",
      'device_register exposure_open heap_aligned heap_calloc heap_free '
