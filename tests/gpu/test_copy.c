@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
+#include "copy/choose.h"
 #include "copy_rig.h"
 
 #define MIB ((size_t)1 << 20)
@@ -582,6 +583,40 @@ static void what_was_released_is_shared_with_nobody(void **state)
 	end();
 }
 
+static void one_disturbed_copy_does_not_decide(void **state)
+{
+	const struct pn_costs costs = { 0 };
+	const struct pn_copy_question question = {
+		.direction = PN_COPY_TO_GPU,
+		.bytes = 16 * MIB,
+		.participants = 8,
+		.wanted = 8,
+		.may_register = true,
+		.measured = true,
+	};
+	const double ns[PN_COPY_NMETHODS] = { 1.8e6, 0.6e6, 1.5e6 };
+	unsigned count[PN_COPY_NMETHODS] = { 0 };
+	struct pn_copy_times times;
+
+	(void)state;
+	pn_copy_times_init(&times, &costs);
+	/* The first copies of a process. */
+	pn_copy_times_took(&times, &question, PN_COPY_BOUNCE, 5e6);
+	pn_copy_times_took(&times, &question, PN_COPY_PIPELINE, 1.5e6);
+	for (unsigned i = 0; i < 32; i++) {
+		enum pn_copy_method method =
+			pn_copy_times_choose(&times, &question);
+
+		pn_copy_times_took(&times, &question, method, ns[method]);
+		count[method]++;
+	}
+	assert_true(count[PN_COPY_BOUNCE] >= 24);
+	/* And later: ten times as long, once. */
+	pn_copy_times_took(&times, &question, PN_COPY_BOUNCE, 6e6);
+	assert_true(pn_copy_times_expect(&times, &question, PN_COPY_BOUNCE) <
+		    0.7e6);
+}
+
 static void a_tiny_budget_leaves_it_to_the_driver(void **state)
 {
 	const struct rig_attr attr = { .max_bytes = 64 << 10, .keep = true };
@@ -762,6 +797,7 @@ int main(void)
 		cmocka_unit_test(a_range_registered_in_part_is_copied),
 		cmocka_unit_test(new_bytes_arrive_after_every_kind_of_release),
 		cmocka_unit_test(what_was_released_is_shared_with_nobody),
+		cmocka_unit_test(one_disturbed_copy_does_not_decide),
 		cmocka_unit_test(a_tiny_budget_leaves_it_to_the_driver),
 		cmocka_unit_test(errors_of_the_driver_are_returned),
 		cmocka_unit_test(a_captured_stream_is_left_to_the_driver),
