@@ -260,6 +260,17 @@ static void nothing_stays_registered_unless_asked_for(void **state)
 	end();
 }
 
+/* Where notices of releases come early nothing is registered in the background.
+ */
+static void begin_background(const struct rig_attr *attr)
+{
+	begin(attr);
+	if (pn_cache_notices_early(rig.cache)) {
+		end();
+		skip();
+	}
+}
+
 static void a_buffer_that_comes_again_is_registered_in_blocks(void **state)
 {
 	const struct rig_attr attr = { .workers = 2, .keep = true };
@@ -267,11 +278,7 @@ static void a_buffer_that_comes_again_is_registered_in_blocks(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
-	if (pn_cache_notices_early(rig.cache)) {
-		end();
-		skip();
-	}
+	begin_background(&attr);
 	at = gpu_map(bytes);
 	for (unsigned i = 0; i < 6; i++) {
 		gpu_fill(at, bytes, i);
@@ -304,7 +311,7 @@ static void registered_memory_is_copied_without_questions(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	use_and_settle(at, 4);
 	assert_int_equal(rig_stats(&rig).registered, 2);
@@ -331,7 +338,7 @@ static void a_copy_between_registered_and_other_host_memory(void **state)
 	char *at, *other;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	other = gpu_map(KEPT_BYTES);
 	use_and_settle(at, 4);
@@ -379,7 +386,7 @@ static void registering_may_end_during_a_copy(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
 	set_standin("register_us=100000");
@@ -407,7 +414,7 @@ static void a_refused_registration_concerns_no_other_buffer(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
 	assert_int_equal(s.set("fail=cuMemHostRegister_v2/0/1"), 0);
