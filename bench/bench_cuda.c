@@ -10,7 +10,8 @@
  *            stream is idle. Rows give medians over the rounds.
  *   again    the same buffer again, in a context with cuda_keep=yes: the n-th
  *            use, with a pause between uses and without, median over buffers;
- *            compared with pinned memory that is used in the same rhythm.
+ *            compared with the n-th use of pinned memory in the same rhythm.
+ *            Both are written before the first use.
  *   new      from the GPU into memory that was never touched.
  *   threads  several threads copy at the same time.
  *   held_up  how long copies of 64 KiB of pinned memory take in another thread
@@ -35,7 +36,6 @@
 #define MAX_ROUNDS  41
 #define MAX_USES    12
 #define MAX_BUFFERS 3
-#define PINNED_USES 4
 #define MIB	    ((size_t)1 << 20)
 #define PAUSE_US    100000
 
@@ -258,49 +258,56 @@ static double use_once(const struct state *s, const struct copy *c, bool pause)
 	return us;
 }
 
-/* Pinned memory, used in the same rhythm. */
-static void time_pinned(const struct state *s, const struct copy *c, bool pause,
-			double us[PINNED_USES])
+/* Times of uses of memory that has just been written: the GPU reads what is
+ * modified in a CPU's cache more slowly than main memory. */
+static void time_uses(const struct state *s, const struct copy *c, bool pause,
+		      struct again uses[MAX_USES])
 {
-	struct copy pinned = *c;
+	memset(c->host, 1, c->bytes);
+	for (unsigned i = 0; i < MAX_USES; i++) {
+		double before = registered_bytes(s);
 
-	pinned.by = BY_PINNED;
-	pinned.host = s->pinned;
-	for (unsigned i = 0; i < PINNED_USES; i++)
-		us[i] = use_once(s, &pinned, pause);
+		uses[i].us = use_once(s, c, pause);
+		uses[i].registered =
+			(registered_bytes(s) - before) / (double)c->bytes;
+	}
+}
+
+static struct again median_use(struct again rounds[2][MAX_BUFFERS][MAX_USES],
+			       unsigned use)
+{
+	double us[MAX_BUFFERS], pinned_us[MAX_BUFFERS], registered[MAX_BUFFERS];
+
+	for (unsigned b = 0; b < MAX_BUFFERS; b++) {
+		pinned_us[b] = rounds[0][b][use].us;
+		us[b] = rounds[1][b][use].us;
+		registered[b] = rounds[1][b][use].registered;
+	}
+	return (struct again){
+		.us = median(us, MAX_BUFFERS),
+		.pinned_us = median(pinned_us, MAX_BUFFERS),
+		.registered = median(registered, MAX_BUFFERS),
+	};
 }
 
 /* A buffer of its own each time: its history begins anew. */
 static void measure_again(struct state *s, bool to, size_t bytes, bool pause)
 {
-	double us[MAX_USES][MAX_BUFFERS], pinned[MAX_BUFFERS][PINNED_USES];
-	double registered[MAX_USES][MAX_BUFFERS];
-	struct again uses[MAX_USES];
+	struct again rounds[2][MAX_BUFFERS][MAX_USES], uses[MAX_USES];
+	struct copy pinned = make_copy(s, BY_PINNED, to, bytes);
 	struct copy c = make_copy(s, BY_PINION, to, bytes);
 
 	c.context = s->keeping;
 	for (size_t b = 0; b < MAX_BUFFERS; b++) {
-		time_pinned(s, &c, pause, pinned[b]);
+		time_uses(s, &pinned, pause, rounds[0][b]);
 		c.host = map(bytes);
 		if (!c.host)
 			return;
-		memset(c.host, 1, bytes);
-		for (unsigned i = 0; i < MAX_USES; i++) {
-			double before = registered_bytes(s);
-
-			us[i][b] = use_once(s, &c, pause);
-			registered[i][b] =
-				(registered_bytes(s) - before) / (double)bytes;
-		}
+		time_uses(s, &c, pause, rounds[1][b]);
 		munmap(c.host, bytes);
 	}
 	for (unsigned i = 0; i < MAX_USES; i++)
-		uses[i] = (struct again){
-			.us = median(us[i], MAX_BUFFERS),
-			.pinned_us = median(pinned[0],
-					    sizeof(pinned) / sizeof(double)),
-			.registered = median(registered[i], MAX_BUFFERS),
-		};
+		uses[i] = median_use(rounds, i);
 	print_again(s, &c, pause, uses);
 }
 

@@ -7,6 +7,7 @@
 #define MEMORY	     8	   /* copies that an estimate remembers */
 #define MIN_INTERVAL 2	   /* copies of the class until the first exploration */
 #define MAX_INTERVAL 4096  /* and between two, at most */
+#define HOPELESS     4	   /* times the best: not tried a second time */
 #define MAX_SHARE    0.02f /* of the time, for exploring */
 #define FADE	     0.999f /* of what was spent, with each copy */
 
@@ -124,8 +125,11 @@ static bool is_due(struct pn_copy_times *times,
 	uint32_t interval = atomic_load(&estimate->interval);
 	double ns = pn_copy_times_expect(times, question, method);
 
-	if (atomic_fetch_add(&estimate->since, 1) + 1 <
-	    (interval ? interval : MIN_INTERVAL))
+	uint32_t since = atomic_fetch_add(&estimate->since, 1) + 1;
+
+	if (atomic_load(&estimate->measured) == 1)
+		return since >= MIN_INTERVAL && ns < HOPELESS * best_ns;
+	if (since < (interval ? interval : MIN_INTERVAL))
 		return false;
 	return (double)get(&class->explored_ns) + ns - best_ns <=
 	       (double)(MAX_SHARE * get(&class->spent_ns)) +
@@ -159,7 +163,9 @@ static void learn(struct pn_copy_estimate *estimate, float byte_ns)
 	if (old == 0 || byte_ns < old)
 		set(&estimate->byte_ns, byte_ns);
 	else
-		set(&estimate->byte_ns, old + (byte_ns - old) / MEMORY);
+		set(&estimate->byte_ns,
+		    old + (fminf(byte_ns, 2 * old) - old) / MEMORY);
+	atomic_fetch_add(&estimate->measured, 1);
 }
 
 void pn_copy_times_took(struct pn_copy_times *times,

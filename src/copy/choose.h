@@ -14,6 +14,11 @@
  * of the time of all copies of the class. So a machine that becomes busy is
  * followed, and exploring costs at most that share.
  *
+ * One disturbed copy must not decide for long. So a method that was measured
+ * once is soon tried a second time, unless it was hopeless; a shorter time than
+ * the estimate replaces it at once; and a longer one counts as at most twice
+ * the estimate.
+ *
  * Fewer free staging sets than wanted make bounce buffers slower: the estimate
  * is scaled by their number.
  *
@@ -63,6 +68,7 @@ struct pn_copy_estimate {
 	_Atomic float byte_ns;	/* 0: never measured */
 	_Atomic uint32_t since; /* copies of the class since the last by it */
 	_Atomic uint32_t interval; /* explored after so many */
+	_Atomic uint32_t measured; /* copies */
 };
 
 struct pn_copy_class {

@@ -20,8 +20,7 @@
 #define BLOCK_BYTES	 ((size_t)2 << 20)
 #define MAX_PARTICIPANTS 12
 /* A machine with fewer cores has better to do than to poll. */
-#define MIN_SPIN_CORES	 4
-#define SPIN_NS		 (100 * PN_NS_PER_US)
+#define MIN_POLL_CORES	 4
 
 static void set_affinity(struct pn_copier *copier)
 {
@@ -39,7 +38,7 @@ static void set_affinity(struct pn_copier *copier)
 		max = ncores < MAX_PARTICIPANTS ? ncores : MAX_PARTICIPANTS;
 	copier->max_participants =
 		max < PN_COPY_MAX_PARTICIPANTS ? max : PN_COPY_MAX_PARTICIPANTS;
-	copier->spin_ns = ncores >= MIN_SPIN_CORES ? SPIN_NS : 0;
+	copier->may_poll = ncores >= MIN_POLL_CORES;
 }
 
 int pn_copier_open(const struct pn_copier_attr *attr, struct pn_copier **out)

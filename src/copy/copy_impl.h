@@ -118,7 +118,7 @@ struct pn_copier {
 	struct pn_list idle_streams; /* lock */
 	size_t block_bytes;	     /* of a bounce buffer */
 	size_t min_bytes;	     /* below, the driver copies */
-	uint64_t spin_ns;
+	bool may_poll;		     /* a core can be spared for it */
 
 	/* Words that streams wait for and write (words.c); NULL: none yet. */
 	struct pn_mr words_mr;		/* growing */
@@ -127,7 +127,7 @@ struct pn_copier {
 
 	pthread_t threads[PN_COPY_MAX_PARTICIPANTS]; /* growing */
 	_Atomic unsigned nthreads;
-	_Atomic unsigned nasleep, nspinning;
+	_Atomic unsigned nasleep;
 	_Atomic uint32_t posted; /* futex: work came */
 	_Atomic bool closing;
 	cpu_set_t cpus; /* of workers */

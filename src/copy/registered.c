@@ -77,7 +77,7 @@ static uint64_t poll_ns(const struct pn_copy_call *call)
 					      : &costs->get_byte_ns,
 				      PN_COPY_MOVE_BYTE_NS);
 
-	if (!call->copier->spin_ns)
+	if (!call->copier->may_poll)
 		return PN_COPY_POLL_NS;
 	return PN_COPY_POLL_NS +
 	       (uint64_t)(2 * byte_ns * (double)call->host.len);

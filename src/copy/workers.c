@@ -3,9 +3,12 @@
  * The workers: they wait for jobs, join one that wants participants if a
  * staging set is free, and move blocks.
  *
- * A worker that has ended a job polls copier->posted for spin_ns, so that
- * copies that follow each other closely wake nobody, and then sleeps on it. On
- * a machine with few cores it sleeps at once.
+ * A worker without a job sleeps at once. Polling for the next job spares a wake
+ * of 10 us. But where all cores are busy, such as with OpenMP threads that poll
+ * between parallel regions, a thread that has polled has used up its share of
+ * the CPU: it is not scheduled when the next job comes, and blocks that it took
+ * wait with it. Batches of 16 MiB from PyTorch's DataLoader took 1.5 ms each
+ * with workers that polled for 100 us, and 0.7 ms without (H200, 16 cores).
  */
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -90,13 +93,6 @@ static void participate(struct pn_copier *copier, struct pn_copy_job *job,
 /* Until something is posted after `seen` was read. */
 static void idle(struct pn_copier *copier, uint32_t seen)
 {
-	uint64_t until = pn_clock_ns() + copier->spin_ns;
-
-	atomic_fetch_add(&copier->nspinning, 1);
-	while (atomic_load(&copier->posted) == seen && pn_clock_ns() < until)
-		for (int i = 0; i < 16; i++)
-			pn_relax();
-	atomic_fetch_sub(&copier->nspinning, 1);
 	/* Pairs with notify(): it reads nasleep after it has counted. */
 	atomic_fetch_add(&copier->nasleep, 1);
 	if (atomic_load(&copier->posted) == seen)
@@ -128,13 +124,9 @@ static void *work(void *arg)
 
 static void notify(struct pn_copier *copier, unsigned n)
 {
-	unsigned asleep, spinning;
-
 	atomic_fetch_add(&copier->posted, 1);
-	asleep = atomic_load(&copier->nasleep);
-	spinning = atomic_load(&copier->nspinning);
-	if (asleep && n > spinning)
-		futex_wake(&copier->posted, n - spinning);
+	if (atomic_load(&copier->nasleep))
+		futex_wake(&copier->posted, n);
 }
 
 void pn_copy_workers_notify(struct pn_copier *copier)

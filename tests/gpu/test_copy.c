@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
+#include "copy/choose.h"
 #include "copy_rig.h"
 
 #define MIB ((size_t)1 << 20)
@@ -259,6 +260,17 @@ static void nothing_stays_registered_unless_asked_for(void **state)
 	end();
 }
 
+/* Where notices of releases come early nothing is registered in the background.
+ */
+static void begin_background(const struct rig_attr *attr)
+{
+	begin(attr);
+	if (pn_cache_notices_early(rig.cache)) {
+		end();
+		skip();
+	}
+}
+
 static void a_buffer_that_comes_again_is_registered_in_blocks(void **state)
 {
 	const struct rig_attr attr = { .workers = 2, .keep = true };
@@ -266,11 +278,7 @@ static void a_buffer_that_comes_again_is_registered_in_blocks(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
-	if (pn_cache_notices_early(rig.cache)) {
-		end();
-		skip();
-	}
+	begin_background(&attr);
 	at = gpu_map(bytes);
 	for (unsigned i = 0; i < 6; i++) {
 		gpu_fill(at, bytes, i);
@@ -303,7 +311,7 @@ static void registered_memory_is_copied_without_questions(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	use_and_settle(at, 4);
 	assert_int_equal(rig_stats(&rig).registered, 2);
@@ -330,7 +338,7 @@ static void a_copy_between_registered_and_other_host_memory(void **state)
 	char *at, *other;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	other = gpu_map(KEPT_BYTES);
 	use_and_settle(at, 4);
@@ -378,7 +386,7 @@ static void registering_may_end_during_a_copy(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
 	set_standin("register_us=100000");
@@ -406,7 +414,7 @@ static void a_refused_registration_concerns_no_other_buffer(void **state)
 	char *at;
 
 	(void)state;
-	begin(&attr);
+	begin_background(&attr);
 	at = gpu_map(KEPT_BYTES);
 	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
 	assert_int_equal(s.set("fail=cuMemHostRegister_v2/0/1"), 0);
@@ -580,6 +588,40 @@ static void what_was_released_is_shared_with_nobody(void **state)
 		munmap(at, bytes);
 	}
 	end();
+}
+
+static void one_disturbed_copy_does_not_decide(void **state)
+{
+	const struct pn_costs costs = { 0 };
+	const struct pn_copy_question question = {
+		.direction = PN_COPY_TO_GPU,
+		.bytes = 16 * MIB,
+		.participants = 8,
+		.wanted = 8,
+		.may_register = true,
+		.measured = true,
+	};
+	const double ns[PN_COPY_NMETHODS] = { 1.8e6, 0.6e6, 1.5e6 };
+	unsigned count[PN_COPY_NMETHODS] = { 0 };
+	struct pn_copy_times times;
+
+	(void)state;
+	pn_copy_times_init(&times, &costs);
+	/* The first copies of a process. */
+	pn_copy_times_took(&times, &question, PN_COPY_BOUNCE, 5e6);
+	pn_copy_times_took(&times, &question, PN_COPY_PIPELINE, 1.5e6);
+	for (unsigned i = 0; i < 32; i++) {
+		enum pn_copy_method method =
+			pn_copy_times_choose(&times, &question);
+
+		pn_copy_times_took(&times, &question, method, ns[method]);
+		count[method]++;
+	}
+	assert_true(count[PN_COPY_BOUNCE] >= 24);
+	/* And later: ten times as long, once. */
+	pn_copy_times_took(&times, &question, PN_COPY_BOUNCE, 6e6);
+	assert_true(pn_copy_times_expect(&times, &question, PN_COPY_BOUNCE) <
+		    0.7e6);
 }
 
 static void a_tiny_budget_leaves_it_to_the_driver(void **state)
@@ -762,6 +804,7 @@ int main(void)
 		cmocka_unit_test(a_range_registered_in_part_is_copied),
 		cmocka_unit_test(new_bytes_arrive_after_every_kind_of_release),
 		cmocka_unit_test(what_was_released_is_shared_with_nobody),
+		cmocka_unit_test(one_disturbed_copy_does_not_decide),
 		cmocka_unit_test(a_tiny_budget_leaves_it_to_the_driver),
 		cmocka_unit_test(errors_of_the_driver_are_returned),
 		cmocka_unit_test(a_captured_stream_is_left_to_the_driver),
