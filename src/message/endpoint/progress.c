@@ -258,7 +258,7 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 void pn_progress_init(struct pinion_endpoint *ep)
 {
 	ep->poll.receive_handler.receive = receive_short;
-	ep->poll.idle_after = IDLE_AFTER;
+	ep->poll.idle_after = ep->poll.idle_at = IDLE_AFTER;
 	ep->poll.enabled =
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
@@ -399,7 +399,6 @@ static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 	n = ep->poll.n;
 	*idle = pn_endpoint_is_idle(ep, nevents + (int)n);
 	ep->poll.n = ep->poll.room = 0;
-	pn_endpoint_polled(ep, nevents || n);
 	return n;
 }
 
