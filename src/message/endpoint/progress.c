@@ -237,6 +237,7 @@ static bool receive_short(struct pn_receive_handler *handler,
 			(const uint8_t *)data + sizeof(wire), wire.len);
 	ep->stats.received++;
 	complete_into_poll(ep, receive, conn->peer, &wire);
+	handler->is_full = ep->poll.n == ep->poll.room;
 	receive->ended = receive->rest_is_clean = true;
 	pn_request_free(receive);
 	return true;
@@ -394,6 +395,7 @@ static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 	if (pn_likely(ep->poll.enabled)) {
 		ep->poll.out = out;
 		ep->poll.room = max;
+		ep->poll.receive_handler.is_full = false;
 	}
 	nevents = progress(ep);
 	n = ep->poll.n;
