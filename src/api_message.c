@@ -393,13 +393,18 @@ int pinion_inject(struct pinion_endpoint *ep,
 }
 
 /* The struct is written to, so it cannot be replaced by a copy. */
-static PN_NOINLINE int check_multi_recv(const struct pinion_multi_recv *multi)
+static PN_NOINLINE int recv_multi(struct pinion_endpoint *ep,
+				  const struct pinion_message *message,
+				  struct pinion_request **out)
 {
+	const struct pinion_multi_recv *multi = message->multi_recv;
 	struct pinion_multi_recv own;
+	int ret;
 
-	return multi->size && multi->size < sizeof(own)
-		       ? -EINVAL
-		       : pn_sized_copy(&own, sizeof(own), multi);
+	if (out || (multi->size && multi->size < sizeof(own)))
+		return -EINVAL;
+	ret = pn_sized_copy(&own, sizeof(own), multi);
+	return ret ? ret : pn_endpoint_recv(ep, message, out);
 }
 
 static PN_NOINLINE int recv_other_size(struct pinion_endpoint *ep,
@@ -418,15 +423,11 @@ int pinion_recv(struct pinion_endpoint *ep,
 {
 	if (pn_unlikely(!pn_sized_is(message, sizeof(*message))))
 		return recv_other_size(ep, message, out);
-	if (!message_valid(ep, message, 0) || (message->multi_recv && out))
+	if (!message_valid(ep, message, 0))
 		return -EINVAL;
-	if (pn_unlikely(message->multi_recv)) {
-		int ret = check_multi_recv(message->multi_recv);
-
-		if (ret)
-			return ret;
-	}
-	return pn_endpoint_recv(ep, message, out);
+	return pn_unlikely(message->multi_recv)
+		       ? recv_multi(ep, message, out)
+		       : pn_endpoint_recv(ep, message, out);
 }
 
 int pinion_probe(struct pinion_endpoint *ep,

@@ -72,4 +72,16 @@ _Noreturn void pn_assert_failed(const char *what, const char *file, int line);
 #define pn_debug_assert(x) ((void)sizeof(x))
 #endif
 
+/* Prefetches a cache line that will be written to. __builtin_prefetch() becomes
+ * prefetchw only for processors that the compiler knows to have it; 64-bit
+ * processors without prefetchw ignore it. */
+static inline void pn_prefetch_write(const char *line)
+{
+#ifdef __x86_64__
+	__asm__ volatile("prefetchw %0" : : "m"(*line));
+#else
+	__builtin_prefetch(line, 1);
+#endif
+}
+
 #endif

@@ -37,6 +37,9 @@ struct pn_receive_handler {
 	 */
 	bool (*receive)(struct pn_receive_handler *handler,
 			struct pn_peer *peer, const void *data, size_t len);
+	/* Set by receive() when it will refuse the next message, but not one
+	 * that the next poll() offers: leave it where it is. */
+	bool is_full;
 };
 
 #endif

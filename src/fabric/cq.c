@@ -28,7 +28,7 @@ static struct pn_fi_entry *entry_at(struct pn_fi_cq *cq, size_t n)
 	return &cq->ring[n & (cq->capacity - 1)];
 }
 
-static int grow(struct pn_fi_cq *cq)
+int pn_fi_cq_grow(struct pn_fi_cq *cq)
 {
 	size_t capacity = 2 * cq->capacity, n = cq->tail - cq->head;
 	struct pn_fi_entry *ring = malloc(capacity * sizeof(*ring));
@@ -45,23 +45,7 @@ static int grow(struct pn_fi_cq *cq)
 	return 0;
 }
 
-int pn_fi_cq_reserve(struct pn_fi_cq *cq)
-{
-	int ret = 0;
-
-	if (pn_unlikely(cq->tail - cq->head + cq->reserved >= cq->capacity))
-		ret = grow(cq);
-	if (!ret)
-		cq->reserved++;
-	return ret;
-}
-
-void pn_fi_cq_unreserve(struct pn_fi_cq *cq)
-{
-	cq->reserved--;
-}
-
-void pn_fi_cq_wake(struct pn_fi_cq *cq)
+PN_NOINLINE void pn_fi_cq_wake(struct pn_fi_cq *cq)
 {
 	uint64_t one = 1;
 
@@ -109,6 +93,23 @@ void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry)
 	if (pn_unlikely(cq->discards_entries) || copy_to_reader(cq, entry))
 		return;
 	*entry_at(cq, cq->tail++) = *entry;
+	if (pn_unlikely(cq->armed))
+		pn_fi_cq_wake(cq);
+}
+
+/* Written in place: an entry that is built elsewhere and copied would be read
+ * before its stores, and those of the message, have left the store buffer. */
+void pn_fi_cq_push_sent(struct pn_fi_cq *cq, void *context, uint64_t flags)
+{
+	struct pn_fi_entry *entry;
+
+	cq->reserved--;
+	if (pn_unlikely(cq->discards_entries))
+		return;
+	entry = entry_at(cq, cq->tail++);
+	memset(entry, 0, sizeof(*entry));
+	entry->cqe.op_context = context;
+	entry->cqe.flags = flags;
 	if (pn_unlikely(cq->armed))
 		pn_fi_cq_wake(cq);
 }

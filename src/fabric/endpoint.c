@@ -405,8 +405,6 @@ static void init_ep(struct pn_fi_ep *ep, const struct fi_info *info,
 {
 	uint64_t caps = info->caps;
 
-	pn_list_init(&ep->active);
-	pn_list_init(&ep->free_ops);
 	pn_list_init(&ep->rma_tx_bufs);
 	pn_list_init(&ep->free_rma_tx_bufs);
 	pn_list_init(&ep->responding);

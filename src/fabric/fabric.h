@@ -202,27 +202,31 @@ struct pn_fi_counter {
 	unsigned regions; /* bound to it: remote writes by any endpoint count */
 };
 
+/* The fields that every op needs share a cache line. */
 struct pn_fi_op {
 	struct pn_fi_callback callback; /* first: pinion's `user` */
-	struct pn_list link;		/* in ep->active or ep->free_ops */
+	struct pn_fi_op *next_free;
+	/* Grows with each op of the endpoint; 0: not in use, or without a
+	 * reserved entry. */
+	uint64_t number;
 	struct pn_fi_ep *ep;
+	void *context;
+	uint64_t flags; /* of the entry */
 	enum pn_fi_dir dir;
 	enum pn_fi_event event;
-	bool unsignaled; /* success writes no entry */
+	bool unsignaled;       /* success writes no entry */
+	struct pn_fi_op *next; /* of all ops of the endpoint */
 	/* One-sided operations: the callback of data that does not fit into
 	 * the request; pinion's requests in flight; the status so far. */
 	struct pn_fi_callback data_callback;
 	unsigned pending;
 	int status;
-	void *context;
-	uint64_t flags; /* of the entry */
 	uint8_t *buf;
 	size_t len;
-	struct pinion_message message;
 	struct pinion_multi_recv multi_recv; /* FI_MULTI_RECV */
 	void *copy; /* of injected data that does not fit into: */
 	uint8_t inject[PN_FI_INJECT_BYTES];
-};
+} PN_ALIGNED(PN_CACHELINE);
 
 struct pn_fi_ep {
 	struct fid_ep fid;
@@ -248,7 +252,8 @@ struct pn_fi_ep {
 	struct pinion_endpoint *endpoint;
 	struct pinion_peer **peers; /* by fi_addr; NULL: not used yet */
 	size_t npeers;
-	struct pn_list active, free_ops;
+	struct pn_fi_op *ops, *free_ops; /* all; not in use */
+	uint64_t nops;			 /* started so far */
 	/* One-sided operations (onesided.h). */
 	struct pn_list rma_tx_bufs, free_rma_tx_bufs; /* in flight; free */
 	uint64_t next_number;			      /* of RMA requests */
@@ -316,9 +321,24 @@ int pn_fi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
 		  struct fid_cq **out, void *context);
 /* All under the lock. Each reserved entry is pushed or unreserved later.
  * -FI_ENOMEM. */
-int pn_fi_cq_reserve(struct pn_fi_cq *cq);
-void pn_fi_cq_unreserve(struct pn_fi_cq *cq);
+int pn_fi_cq_grow(struct pn_fi_cq *cq);
+static inline int pn_fi_cq_reserve(struct pn_fi_cq *cq)
+{
+	int ret = 0;
+
+	if (pn_unlikely(cq->tail - cq->head + cq->reserved >= cq->capacity))
+		ret = pn_fi_cq_grow(cq);
+	if (pn_likely(!ret))
+		cq->reserved++;
+	return ret;
+}
+static inline void pn_fi_cq_unreserve(struct pn_fi_cq *cq)
+{
+	cq->reserved--;
+}
 void pn_fi_cq_push(struct pn_fi_cq *cq, const struct pn_fi_entry *entry);
+/* The same for a message that was sent in the call; nobody reads meanwhile. */
+void pn_fi_cq_push_sent(struct pn_fi_cq *cq, void *context, uint64_t flags);
 /* Whether a reader has room, and no older entry comes first. */
 static inline bool pn_fi_cq_has_reader(const struct pn_fi_cq *cq)
 {
@@ -420,19 +440,44 @@ int pn_fi_ep_progress(struct pn_fi_ep *ep);
  * ops; then, when pinion's endpoint is closed, frees the ops. */
 void pn_fi_ops_abandon(struct pn_fi_ep *ep);
 void pn_fi_ops_free(struct pn_fi_ep *ep);
+/* Adds a free op; false: no memory. */
+bool pn_fi_op_add(struct pn_fi_ep *ep);
 /* Allocates an op and reserves its entry. Under the lock. NULL: no memory. */
-struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_dir dir);
+static inline struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep,
+					      enum pn_fi_dir dir)
+{
+	struct pn_fi_op *op;
+
+	if (pn_unlikely((!ep->free_ops && !pn_fi_op_add(ep)) ||
+			pn_fi_cq_reserve(ep->dirs[dir].cq)))
+		return NULL;
+	op = ep->free_ops;
+	ep->free_ops = op->next_free;
+	op->number = ++ep->nops;
+	op->dir = dir;
+	op->event = dir == PN_FI_TX ? PN_FI_EVENT_SEND : PN_FI_EVENT_RECV;
+	op->callback.completed = NULL;
+	op->unsignaled = false;
+	return op;
+}
 /* The op did not start: unreserves its entry and frees it. */
 void pn_fi_op_drop(struct pn_fi_op *op);
 /* The op completed: counts it, pushes its entry, frees it. */
 void pn_fi_op_complete(struct pn_fi_op *op, const struct pinion_completion *c);
 /* Turns a receive into a multi-receive. */
-void pn_fi_op_make_multi_recv(struct pn_fi_op *op);
+void pn_fi_op_make_multi_recv(struct pn_fi_op *op,
+			      struct pinion_message *message);
 /* The entry of a completed op. */
 struct pn_fi_entry pn_fi_op_entry(const struct pn_fi_op *op,
 				  const struct pinion_completion *c);
-/* Frees an op whose entry was pushed or unreserved. */
-void pn_fi_op_free(struct pn_fi_op *op);
+/* Frees an op whose entry was pushed or unreserved. The most recently used
+ * comes first: its memory is warm. */
+static inline void pn_fi_op_free(struct pn_fi_op *op)
+{
+	op->number = 0;
+	op->next_free = op->ep->free_ops;
+	op->ep->free_ops = op;
+}
 /* Cancels the oldest receive with the context. Sends cannot be canceled. */
 ssize_t pn_fi_cancel(fid_t fid, void *context);
 

@@ -3,93 +3,104 @@
  * fi_recv(): see fi_msg(3). */
 #include "fabric/sendrecv.h"
 
+static uint64_t recv_flags(const struct fid_ep *ep)
+{
+	return pn_fi_op_flags(ep, PN_FI_RX);
+}
+
 static ssize_t msg_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 			fi_addr_t src, void *context)
 {
-	struct pn_fi_msg_args args = { .buf = buf,
-				       .len = len,
-				       .addr = src,
-				       .space = PN_FI_SPACE_MSG,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_RX) };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.buf = buf,
+		.len = len,
+		.space = PN_FI_SPACE_MSG,
+	};
 
 	(void)desc;
-	return pn_fi_receive(ep, &args);
+	return pn_fi_receive(ep, &message, src, context, recv_flags(ep));
 }
 
 static ssize_t msg_recvv(struct fid_ep *ep, const struct iovec *iov,
 			 void **desc, size_t count, fi_addr_t src,
 			 void *context)
 {
-	struct pn_fi_msg_args args = { .iov = iov,
-				       .count = count,
-				       .addr = src,
-				       .space = PN_FI_SPACE_MSG,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_RX) };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.space = PN_FI_SPACE_MSG,
+	};
+	int ret = pn_fi_set_iov(&message, iov, count);
 
 	(void)desc;
-	return pn_fi_receive(ep, &args);
+	return ret ? ret
+		   : pn_fi_receive(ep, &message, src, context, recv_flags(ep));
 }
 
 static ssize_t msg_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			   uint64_t flags)
 {
-	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
-				       .count = msg->iov_count,
-				       .addr = msg->addr,
-				       .space = PN_FI_SPACE_MSG,
-				       .context = msg->context,
-				       .flags = flags };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.space = PN_FI_SPACE_MSG,
+	};
+	int ret = pn_fi_set_iov(&message, msg->msg_iov, msg->iov_count);
 
 	if (flags & ~(PN_FI_RECV_FLAGS | FI_MULTI_RECV))
 		return -FI_EBADFLAGS;
-	return pn_fi_receive(ep, &args);
+	return ret ? ret
+		   : pn_fi_receive(ep, &message, msg->addr, msg->context,
+				   flags);
 }
 
 static ssize_t msg_send(struct fid_ep *ep, const void *buf, size_t len,
 			void *desc, fi_addr_t dest, void *context)
 {
-	struct pn_fi_msg_args args = { .buf = buf,
-				       .len = len,
-				       .addr = dest,
-				       .space = PN_FI_SPACE_MSG,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
+	struct pinion_message message;
 
 	(void)desc;
-	return pn_fi_send(ep, &args, false);
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.space = PN_FI_SPACE_MSG,
+	};
+	return pn_fi_send(ep, &message, dest, context,
+			  pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t msg_sendv(struct fid_ep *ep, const struct iovec *iov,
 			 void **desc, size_t count, fi_addr_t dest,
 			 void *context)
 {
-	struct pn_fi_msg_args args = { .iov = iov,
-				       .count = count,
-				       .addr = dest,
-				       .space = PN_FI_SPACE_MSG,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.space = PN_FI_SPACE_MSG,
+	};
+	int ret = pn_fi_set_iov(&message, iov, count);
 
 	(void)desc;
-	return pn_fi_send(ep, &args, false);
+	return ret ? ret
+		   : pn_fi_send(ep, &message, dest, context,
+				pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t msg_sendmsg(struct fid_ep *ep, const struct fi_msg *msg,
 			   uint64_t flags)
 {
-	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
-				       .count = msg->iov_count,
-				       .addr = msg->addr,
-				       .space = PN_FI_SPACE_MSG,
-				       .data = msg->data,
-				       .context = msg->context,
-				       .flags = flags };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.space = PN_FI_SPACE_MSG,
+		.data = (uint32_t)msg->data,
+		.flags = flags & FI_REMOTE_CQ_DATA ? PINION_MESSAGE_DATA : 0,
+	};
+	int ret = pn_fi_set_iov(&message, msg->msg_iov, msg->iov_count);
 
 	if (flags & ~PN_FI_SEND_FLAGS)
 		return -FI_EBADFLAGS;
-	return pn_fi_send(ep, &args, false);
+	return ret ? ret
+		   : pn_fi_send(ep, &message, msg->addr, msg->context, flags);
 }
 
 static ssize_t msg_inject(struct fid_ep *ep, const void *buf, size_t len,
@@ -97,12 +108,13 @@ static ssize_t msg_inject(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_inject_prefetch(ep, dest, len);
-	message =
-		(struct pinion_message){ .size = sizeof(struct pinion_message),
-					 .buf = (void *)(uintptr_t)buf,
-					 .space = PN_FI_SPACE_MSG,
-					 .len = len };
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.space = PN_FI_SPACE_MSG,
+	};
 	return pn_fi_inject(ep, &message, dest);
 }
 
@@ -110,17 +122,20 @@ static ssize_t msg_senddata(struct fid_ep *ep, const void *buf, size_t len,
 			    void *desc, uint64_t data, fi_addr_t dest,
 			    void *context)
 {
-	struct pn_fi_msg_args args = { .buf = buf,
-				       .len = len,
-				       .addr = dest,
-				       .space = PN_FI_SPACE_MSG,
-				       .data = data,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_TX) |
-						FI_REMOTE_CQ_DATA };
+	struct pinion_message message;
 
 	(void)desc;
-	return pn_fi_send(ep, &args, false);
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.space = PN_FI_SPACE_MSG,
+		.data = (uint32_t)data,
+		.flags = PINION_MESSAGE_DATA,
+	};
+	return pn_fi_send(ep, &message, dest, context,
+			  pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t msg_injectdata(struct fid_ep *ep, const void *buf, size_t len,
@@ -128,14 +143,15 @@ static ssize_t msg_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_inject_prefetch(ep, dest, len);
-	message =
-		(struct pinion_message){ .size = sizeof(struct pinion_message),
-					 .buf = (void *)(uintptr_t)buf,
-					 .space = PN_FI_SPACE_MSG,
-					 .len = len,
-					 .data = (uint32_t)data,
-					 .flags = PINION_MESSAGE_DATA };
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.space = PN_FI_SPACE_MSG,
+		.data = (uint32_t)data,
+		.flags = PINION_MESSAGE_DATA,
+	};
 	return pn_fi_inject(ep, &message, dest);
 }
 

@@ -11,97 +11,78 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-struct pn_fi_op *pn_fi_op_alloc(struct pn_fi_ep *ep, enum pn_fi_dir dir)
-{
-	struct pn_list *free_one = pn_list_pop(&ep->free_ops);
-	struct pn_fi_op *op =
-		free_one ? pn_container_of(free_one, struct pn_fi_op, link)
-			 : malloc(sizeof(*op));
-
-	if (!op)
-		return NULL;
-	pn_list_init(&op->link);
-	if (pn_fi_cq_reserve(ep->dirs[dir].cq)) {
-		pn_list_insert(&ep->free_ops, &op->link);
-		return NULL;
-	}
-	op->ep = ep;
-	op->dir = dir;
-	op->event = dir == PN_FI_TX ? PN_FI_EVENT_SEND : PN_FI_EVENT_RECV;
-	op->callback.completed = NULL;
-	op->unsignaled = false;
-	op->copy = NULL;
-	pn_list_append(&ep->active, &op->link);
-	return op;
-}
-
-void pn_fi_op_free(struct pn_fi_op *op)
+static void free_copy(struct pn_fi_op *op)
 {
 	if (pn_unlikely(op->copy)) {
 		free(op->copy);
 		op->copy = NULL;
 	}
-	pn_list_remove(&op->link);
-	pn_list_insert(&op->ep->free_ops, &op->link);
+}
+
+bool pn_fi_op_add(struct pn_fi_ep *ep)
+{
+	struct pn_fi_op *op = aligned_alloc(PN_CACHELINE, sizeof(*op));
+
+	if (!op)
+		return false;
+	op->ep = ep;
+	op->copy = NULL;
+	op->next = ep->ops;
+	ep->ops = op;
+	pn_fi_op_free(op);
+	return true;
 }
 
 void pn_fi_op_drop(struct pn_fi_op *op)
 {
 	pn_fi_cq_unreserve(op->ep->dirs[op->dir].cq);
+	free_copy(op);
 	pn_fi_op_free(op);
 }
 
-static void free_list(struct pn_list *list)
+void pn_fi_ops_abandon(struct pn_fi_ep *ep)
 {
-	struct pn_list *link;
+	for (struct pn_fi_op *op = ep->ops; op; op = op->next)
+		if (op->number)
+			pn_fi_cq_unreserve(ep->dirs[op->dir].cq);
+}
 
-	while ((link = pn_list_pop(list))) {
-		struct pn_fi_op *op =
-			pn_container_of(link, struct pn_fi_op, link);
+void pn_fi_ops_free(struct pn_fi_ep *ep)
+{
+	struct pn_fi_op *next;
 
+	for (struct pn_fi_op *op = ep->ops; op; op = next) {
+		next = op->next;
 		free(op->copy);
 		free(op);
 	}
 }
 
-void pn_fi_ops_abandon(struct pn_fi_ep *ep)
+static struct pn_fi_op *oldest_receive(const struct pn_fi_ep *ep,
+				       const void *context)
 {
-	struct pn_list *pos;
+	struct pn_fi_op *oldest = NULL;
 
-	pn_list_for_each (pos, &ep->active) {
-		struct pn_fi_op *op =
-			pn_container_of(pos, struct pn_fi_op, link);
-
-		pn_fi_cq_unreserve(ep->dirs[op->dir].cq);
-	}
-}
-
-void pn_fi_ops_free(struct pn_fi_ep *ep)
-{
-	free_list(&ep->active);
-	free_list(&ep->free_ops);
+	for (struct pn_fi_op *op = ep->ops; op; op = op->next)
+		if (op->number && op->context == context &&
+		    op->dir == PN_FI_RX &&
+		    (!oldest || op->number < oldest->number))
+			oldest = op;
+	return oldest;
 }
 
 ssize_t pn_fi_cancel(fid_t fid, void *context)
 {
 	struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid.fid);
-	ssize_t ret = -FI_ENOENT;
-	struct pn_list *pos;
+	struct pn_fi_op *op;
 
 	pn_fi_lock(ep->domain);
-	pn_list_for_each (pos, &ep->active) {
-		struct pn_fi_op *op =
-			pn_container_of(pos, struct pn_fi_op, link);
-
-		if (op->context != context || op->dir != PN_FI_RX)
-			continue;
-		/* A receive that was matched meanwhile completes normally. */
+	op = oldest_receive(ep, context);
+	/* A receive that was matched meanwhile completes normally. */
+	if (op)
 		pinion_recv_cancel(ep->endpoint, &op->callback);
-		ret = 0;
-		break;
-	}
 	pn_fi_unlock(ep->domain);
-	return ret;
+	return op ? 0 : -FI_ENOENT;
 }
 
 /* --- completion ----------------------------------------------------------- */
@@ -121,7 +102,7 @@ static struct fi_cq_tagged_entry recv_entry(const struct pn_fi_op *op,
 			 (c->flags & PINION_COMPLETION_DATA ? FI_REMOTE_CQ_DATA
 							    : 0),
 		.len = c->len,
-		.buf = op->message.buf,
+		.buf = c->buf,
 		.data = c->flags & PINION_COMPLETION_DATA ? c->data : 0,
 		.tag = c->tag,
 	};
@@ -161,7 +142,7 @@ static void stop_multi_recv(struct pn_fi_op *op)
 		 "buffer ends, and messages in flight into it are not "
 		 "reported; free memory");
 	op->callback.completed = discard_completion;
-	pn_list_remove(&op->link); /* it has no reserved entry any more */
+	op->number = 0; /* it has no reserved entry any more */
 	pinion_recv_cancel(op->ep->endpoint, &op->callback);
 }
 
@@ -189,13 +170,14 @@ static void multi_recv_completed(struct pn_fi_callback *callback,
 
 /* Each message takes its part of the buffer when it is matched, so that the
  * rest keeps its place among the posted receives. */
-void pn_fi_op_make_multi_recv(struct pn_fi_op *op)
+void pn_fi_op_make_multi_recv(struct pn_fi_op *op,
+			      struct pinion_message *message)
 {
 	op->multi_recv =
 		(struct pinion_multi_recv){ .size = sizeof(op->multi_recv),
 					    .min_bytes =
 						    op->ep->min_multi_recv };
-	op->message.multi_recv = &op->multi_recv;
+	message->multi_recv = &op->multi_recv;
 	op->callback.completed = multi_recv_completed;
 }
 
@@ -210,6 +192,7 @@ void pn_fi_op_complete(struct pn_fi_op *op, const struct pinion_completion *c)
 	}
 	entry = pn_fi_op_entry(op, c);
 	pn_fi_cq_push(op->ep->dirs[op->dir].cq, &entry);
+	free_copy(op);
 	pn_fi_op_free(op);
 }
 

@@ -6,79 +6,43 @@
 #include "fabric/open_mpi.h"
 #include "fabric/sendrecv.h"
 
-/* Checks what all calls have in common and finds the buffer. */
-static int prepare(const struct pn_fi_ep *ep, enum pn_fi_dir dir,
-		   struct pn_fi_msg_args *args)
-{
-	if (!ep->enabled || !ep->dirs[dir].cq)
-		return -FI_EOPBADSTATE;
-	if (args->count > 1)
-		return -FI_EINVAL;
-	if (args->count) {
-		args->buf = args->iov->iov_base;
-		args->len = args->iov->iov_len;
-	}
-	return 0;
-}
-
 /* Flags of the entry. */
-static uint64_t entry_flags(const struct pn_fi_msg_args *args,
-			    enum pn_fi_dir dir)
+static uint64_t entry_flags(const struct pinion_message *m, enum pn_fi_dir dir)
 {
-	return (args->space == PN_FI_SPACE_MSG ? FI_MSG : FI_TAGGED) |
+	return (m->space == PN_FI_SPACE_MSG ? FI_MSG : FI_TAGGED) |
 	       (dir == PN_FI_TX ? FI_SEND : FI_RECV);
 }
 
-static bool is_unsignaled(const struct pn_fi_ep *ep,
-			  const struct pn_fi_msg_args *args, enum pn_fi_dir dir)
+static bool is_unsignaled(const struct pn_fi_ep *ep, enum pn_fi_dir dir,
+			  uint64_t flags)
 {
-	return ep->dirs[dir].selective && !(args->flags & FI_COMPLETION);
+	return ep->dirs[dir].selective && !(flags & FI_COMPLETION);
 }
 
-/* Fills it field by field: a compound literal that is built elsewhere and
- * copied would be read again before it is written. */
-static void fill_message(struct pinion_message *m,
-			 const struct pn_fi_msg_args *args,
-			 struct pinion_peer *peer)
+static void init_op(struct pn_fi_op *op, struct pinion_message *m,
+		    void *context, uint64_t flags)
 {
-	memset(m, 0, sizeof(*m));
-	m->size = sizeof(*m);
-	m->buf = (void *)(uintptr_t)args->buf;
-	m->len = args->len;
-	m->tag = args->tag;
-	m->ignore = args->ignore;
-	m->peer = peer;
-	m->space = args->space;
-	m->data = (uint32_t)args->data;
-	if (args->flags & FI_REMOTE_CQ_DATA)
-		m->flags = PINION_MESSAGE_DATA;
-}
-
-static void init_op(struct pn_fi_op *op, const struct pn_fi_msg_args *args,
-		    struct pinion_peer *peer)
-{
-	op->context = args->context;
-	op->flags = entry_flags(args, op->dir);
-	op->unsignaled = is_unsignaled(op->ep, args, op->dir);
-	fill_message(&op->message, args, peer);
-	op->message.user = &op->callback;
+	op->context = context;
+	op->flags = entry_flags(m, op->dir);
+	op->unsignaled = is_unsignaled(op->ep, op->dir, flags);
+	m->user = &op->callback;
 }
 
 /* --- buffers that do not exist -------------------------------------------- */
 
-static bool has_no_buffer(const struct pn_fi_msg_args *args)
+static bool has_no_buffer(const struct pinion_message *m)
 {
-	return args->len && !args->buf;
+	return m->len && !m->buf;
 }
 
 /* Open MPI drops the error of a call that starts a persistent request, and
  * waits forever. So the operation starts and completes with an error. */
 static PN_NOINLINE int fail_without_buffer(struct pn_fi_ep *ep,
 					   enum pn_fi_dir dir,
-					   const struct pn_fi_msg_args *args)
+					   struct pinion_message *m,
+					   void *context)
 {
-	struct pinion_completion failed = { .status = -EFAULT,
-					    .tag = args->tag };
+	struct pinion_completion failed = { .status = -EFAULT, .tag = m->tag };
 	struct pn_fi_op *op = pn_fi_op_alloc(ep, dir);
 
 	if (!op)
@@ -86,8 +50,8 @@ static PN_NOINLINE int fail_without_buffer(struct pn_fi_ep *ep,
 	pn_error("a %s of %zu bytes at address 0 fails; if an MPI program "
 		 "uses MPI_BOTTOM: some versions of Open MPI forget the "
 		 "displacements of its datatype, use 4.1.5 or newer",
-		 dir == PN_FI_TX ? "send" : "receive", args->len);
-	init_op(op, args, NULL);
+		 dir == PN_FI_TX ? "send" : "receive", m->len);
+	init_op(op, m, context, FI_COMPLETION);
 	pn_fi_op_complete(op, &failed);
 	return 0;
 }
@@ -96,67 +60,60 @@ static PN_NOINLINE int fail_without_buffer(struct pn_fi_ep *ep,
 
 /* Copies of more than 128 bytes are made only if the message could not leave in
  * the call. */
-static int copy_inject_data(struct pn_fi_op *op)
+static int copy_inject_data(struct pn_fi_op *op, struct pinion_message *m)
 {
-	size_t len = op->message.len;
 	void *copy = op->inject;
 
-	if (len > sizeof(op->inject))
-		copy = op->copy = malloc(len);
+	if (m->len > sizeof(op->inject))
+		copy = op->copy = malloc(m->len);
 	if (!copy)
 		return -FI_ENOMEM;
-	if (len)
-		memcpy(copy, op->message.buf, len);
-	op->message.buf = copy;
+	if (m->len)
+		memcpy(copy, m->buf, m->len);
+	m->buf = copy;
 	return 0;
 }
 
 /* Sends a message without an op, if it can leave before the call returns. If
  * not, must_queue() of the result is true. */
-static int try_inject(struct pn_fi_ep *ep, const struct pn_fi_msg_args *args,
-		      struct pinion_peer *peer, bool unsignaled)
+static inline int try_inject(struct pn_fi_ep *ep,
+			     const struct pinion_message *m, void *context,
+			     bool unsignaled)
 {
 	struct pn_fi_cq *cq = ep->dirs[PN_FI_TX].cq;
-	struct pinion_message message;
-	struct pn_fi_entry entry;
 	int ret;
 
-	fill_message(&message, args, peer);
 	if (!unsignaled && pn_fi_cq_reserve(cq))
 		return -FI_EAGAIN;
-	ret = pinion_inject(ep->endpoint, &message);
-	if (ret) {
+	ret = pinion_inject(ep->endpoint, m);
+	if (pn_unlikely(ret)) {
 		if (!unsignaled)
 			pn_fi_cq_unreserve(cq);
 		return ret;
 	}
 	pn_fi_count_event(ep, PN_FI_EVENT_SEND, 0);
-	if (unsignaled)
-		return 0;
-	entry = (struct pn_fi_entry){
-		.cqe = { .op_context = args->context,
-			 .flags = entry_flags(args, PN_FI_TX) },
-	};
-	pn_fi_cq_push(cq, &entry);
+	if (!unsignaled)
+		pn_fi_cq_push_sent(cq, context, entry_flags(m, PN_FI_TX));
 	return 0;
 }
 
-static int send_queued(struct pn_fi_ep *ep, const struct pn_fi_msg_args *args,
-		       struct pinion_peer *peer, bool unsignaled)
+static PN_NOINLINE int send_queued(struct pn_fi_ep *ep,
+				   struct pinion_message *m, void *context,
+				   uint64_t flags, bool unsignaled)
 {
 	struct pn_fi_op *op = pn_fi_op_alloc(ep, PN_FI_TX);
 	int ret = 0;
 
 	if (!op)
 		return -FI_EAGAIN;
-	init_op(op, args, peer);
+	init_op(op, m, context, flags);
 	op->unsignaled = unsignaled;
-	if (args->flags & FI_DELIVERY_COMPLETE)
-		op->message.flags |= PINION_MESSAGE_DELIVERY_COMPLETE;
-	if (args->flags & FI_INJECT)
-		ret = copy_inject_data(op);
+	if (flags & FI_DELIVERY_COMPLETE)
+		m->flags |= PINION_MESSAGE_DELIVERY_COMPLETE;
+	if (flags & FI_INJECT)
+		ret = copy_inject_data(op, m);
 	if (!ret)
-		ret = pinion_send(ep->endpoint, &op->message, NULL);
+		ret = pinion_send(ep->endpoint, m, NULL);
 	if (ret)
 		pn_fi_op_drop(op);
 	return ret;
@@ -169,66 +126,49 @@ static bool must_queue(int ret)
 	return ret == -EAGAIN || ret == -EMSGSIZE || ret == -EOPNOTSUPP;
 }
 
-static ssize_t send_locked(struct pn_fi_ep *ep,
-			   const struct pn_fi_msg_args *args,
-			   bool never_signaled)
+static inline int send_locked(struct pn_fi_ep *ep, struct pinion_message *m,
+			      fi_addr_t addr, void *context, uint64_t flags)
 {
-	bool unsignaled = never_signaled || is_unsignaled(ep, args, PN_FI_TX);
-	struct pinion_peer *peer;
-	int ret = pn_fi_peer_at(ep, args->addr, &peer);
+	bool unsignaled = is_unsignaled(ep, PN_FI_TX, flags);
+	int ret = pn_fi_peer_at(ep, addr, &m->peer);
 
-	if (ret)
+	if (pn_unlikely(ret))
 		return ret;
-	ret = pn_unlikely(args->flags & FI_DELIVERY_COMPLETE)
+	ret = pn_unlikely(flags & FI_DELIVERY_COMPLETE)
 		      ? -FI_EAGAIN
-		      : try_inject(ep, args, peer, unsignaled);
+		      : try_inject(ep, m, context, unsignaled);
 	return pn_likely(!must_queue(ret))
 		       ? ret
-		       : send_queued(ep, args, peer, unsignaled);
+		       : send_queued(ep, m, context, flags, unsignaled);
 }
 
-ssize_t pn_fi_send(struct fid_ep *fid, struct pn_fi_msg_args *args,
-		   bool never_signaled)
+ssize_t pn_fi_send(struct fid_ep *fid, struct pinion_message *message,
+		   fi_addr_t addr, void *context, uint64_t flags)
 {
 	struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
-	ssize_t ret = prepare(ep, PN_FI_TX, args);
+	int ret;
 
-	if (ret)
-		return ret;
-	if (args->flags & FI_INJECT && args->len > ep->inject_bytes)
+	if (pn_unlikely(!ep->enabled || !ep->dirs[PN_FI_TX].cq))
+		return -FI_EOPBADSTATE;
+	if (pn_unlikely(flags & FI_INJECT && message->len > ep->inject_bytes))
 		return -FI_EINVAL;
 	pn_fi_lock(ep->domain);
-	ret = send_locked(ep, args, never_signaled);
-	if (pn_unlikely(ret == -EINVAL) && has_no_buffer(args))
-		ret = fail_without_buffer(ep, PN_FI_TX, args);
+	ret = send_locked(ep, message, addr, context, flags);
+	if (pn_unlikely(ret == -EINVAL) && has_no_buffer(message))
+		ret = fail_without_buffer(ep, PN_FI_TX, message, context);
 	pn_fi_unlock(ep->domain);
 	return ret;
 }
 
-static PN_NOINLINE int inject_queued(struct pn_fi_ep *ep,
-				     const struct pinion_message *message)
-{
-	const struct pn_fi_msg_args args = {
-		.buf = message->buf,
-		.len = message->len,
-		.tag = message->tag,
-		.data = message->data,
-		.space = message->space,
-		.flags = FI_INJECT | (message->flags & PINION_MESSAGE_DATA
-					      ? FI_REMOTE_CQ_DATA
-					      : 0),
-	};
-
-	return send_queued(ep, &args, message->peer, true);
-}
-
 static inline int inject_to_peer(struct pn_fi_ep *ep,
-				 const struct pinion_message *message)
+				 struct pinion_message *message)
 {
 	int ret = pinion_inject(ep->endpoint, message);
 
 	if (pn_unlikely(ret))
-		return must_queue(ret) ? inject_queued(ep, message) : ret;
+		return must_queue(ret)
+			       ? send_queued(ep, message, NULL, FI_INJECT, true)
+			       : ret;
 	pn_fi_count_event(ep, PN_FI_EVENT_SEND, 0);
 	return 0;
 }
@@ -260,17 +200,13 @@ ssize_t pn_fi_inject(struct fid_ep *fid, struct pinion_message *message,
 /* --- receive, peek and claim ---------------------------------------------- */
 
 /* A peek completes in the call: with the message found, or with -FI_ENOMSG. */
-static ssize_t push_peek(struct pn_fi_op *op, int found,
-			 const struct pinion_completion *c)
+static void push_peek(struct pn_fi_op *op, const struct pinion_completion *c)
 {
-	struct pinion_completion nothing = { .status = -FI_ENOMSG,
-					     .tag = op->message.tag };
-	struct pn_fi_entry entry = pn_fi_op_entry(op, found ? &nothing : c);
+	struct pn_fi_entry entry = pn_fi_op_entry(op, c);
 
 	entry.cqe.buf = NULL;
 	pn_fi_cq_push(op->ep->dirs[PN_FI_RX].cq, &entry);
 	pn_fi_op_free(op);
-	return 0;
 }
 
 /* A message was discarded. It is longer than its buffer of 0 bytes, which is no
@@ -300,7 +236,6 @@ static int discard(struct pn_fi_ep *ep, struct pinion_unexpected *unexpected,
 	op->callback.completed = discarded;
 	op->unsignaled = true;
 	op->context = NULL;
-	op->message = message;
 	message.buf = NULL;
 	message.len = 0;
 	message.user = &op->callback;
@@ -310,20 +245,23 @@ static int discard(struct pn_fi_ep *ep, struct pinion_unexpected *unexpected,
 	return ret;
 }
 
-static ssize_t peek(struct pn_fi_ep *ep, struct pn_fi_op *op,
-		    const struct pn_fi_msg_args *args)
+static int peek(struct pn_fi_op *op, const struct pinion_message *m,
+		uint64_t flags)
 {
-	bool take = args->flags & (FI_CLAIM | FI_DISCARD);
+	bool take = flags & (FI_CLAIM | FI_DISCARD);
 	struct pinion_unexpected *unexpected = NULL;
+	struct pinion_completion nothing = { .status = -FI_ENOMSG,
+					     .tag = m->tag };
 	struct pinion_completion c;
-	int found = pinion_probe(ep->endpoint, &op->message, &c,
+	int found = pinion_probe(op->ep->endpoint, m, &c,
 				 take ? &unexpected : NULL);
 
-	if (!found && args->flags & FI_DISCARD)
-		found = discard(ep, unexpected, &op->message);
-	else if (!found && args->flags & FI_CLAIM)
-		((struct fi_context *)args->context)->internal[0] = unexpected;
-	return push_peek(op, found, &c);
+	if (!found && flags & FI_DISCARD)
+		found = discard(op->ep, unexpected, m);
+	else if (!found && flags & FI_CLAIM)
+		((struct fi_context *)op->context)->internal[0] = unexpected;
+	push_peek(op, found ? &nothing : &c);
+	return 0;
 }
 
 /* A claimed message was received for Open MPI, which does not acknowledge it if
@@ -348,22 +286,21 @@ static void claimed_received(struct pn_fi_callback *callback,
 	pn_fi_op_complete(op, c);
 }
 
-static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
-			       const struct pn_fi_msg_args *args)
+static int receive_claimed(struct pn_fi_op *op, struct pinion_message *m,
+			   uint64_t flags)
 {
-	struct fi_context *context = args->context;
+	struct fi_context *context = op->context;
 	struct pinion_unexpected *unexpected = context->internal[0];
 	int ret;
 
-	if (ep->acks_claimed)
+	if (op->ep->acks_claimed)
 		op->callback.completed = claimed_received;
-	if (args->flags & FI_DISCARD) {
-		op->message.buf = NULL;
-		op->message.len = 0;
+	if (flags & FI_DISCARD) {
+		m->buf = NULL;
+		m->len = 0;
 		op->callback.completed = discarded;
 	}
-	ret = pinion_recv_unexpected(ep->endpoint, unexpected, &op->message,
-				     NULL);
+	ret = pinion_recv_unexpected(op->ep->endpoint, unexpected, m, NULL);
 	if (ret)
 		pn_fi_op_drop(op);
 	else
@@ -371,47 +308,60 @@ static ssize_t receive_claimed(struct pn_fi_ep *ep, struct pn_fi_op *op,
 	return ret;
 }
 
-static ssize_t receive_locked(struct pn_fi_ep *ep,
-			      const struct pn_fi_msg_args *args)
-{
-	struct pinion_peer *peer = NULL;
-	struct pn_fi_op *op;
-	int ret = 0;
+#define SPECIAL_FLAGS (FI_PEEK | FI_CLAIM | FI_MULTI_RECV)
 
-	if (ep->directed && args->addr != FI_ADDR_UNSPEC)
-		ret = pn_fi_peer_at(ep, args->addr, &peer);
-	if (ret)
-		return ret;
-	op = pn_fi_op_alloc(ep, PN_FI_RX);
-	if (!op)
-		return -FI_EAGAIN;
-	init_op(op, args, peer);
-	op->message.flags = 0;
-	if (pn_unlikely(args->flags & FI_PEEK))
-		return peek(ep, op, args);
-	if (pn_unlikely(args->flags & FI_CLAIM))
-		return receive_claimed(ep, op, args);
-	if (pn_unlikely(args->flags & FI_MULTI_RECV))
-		pn_fi_op_make_multi_recv(op);
-	ret = pinion_recv(ep->endpoint, &op->message, NULL);
+static PN_NOINLINE int receive_special(struct pn_fi_op *op,
+				       struct pinion_message *m, uint64_t flags)
+{
+	int ret;
+
+	if (flags & FI_PEEK)
+		return peek(op, m, flags);
+	if (flags & FI_CLAIM)
+		return receive_claimed(op, m, flags);
+	pn_fi_op_make_multi_recv(op, m);
+	ret = pinion_recv(op->ep->endpoint, m, NULL);
 	if (ret)
 		pn_fi_op_drop(op);
 	return ret;
 }
 
-ssize_t pn_fi_receive(struct fid_ep *fid, struct pn_fi_msg_args *args)
+static inline int receive_locked(struct pn_fi_ep *ep, struct pinion_message *m,
+				 fi_addr_t addr, void *context, uint64_t flags)
+{
+	struct pn_fi_op *op;
+	int ret = 0;
+
+	if (ep->directed && addr != FI_ADDR_UNSPEC)
+		ret = pn_fi_peer_at(ep, addr, &m->peer);
+	if (pn_unlikely(ret))
+		return ret;
+	op = pn_fi_op_alloc(ep, PN_FI_RX);
+	if (pn_unlikely(!op))
+		return -FI_EAGAIN;
+	init_op(op, m, context, flags);
+	if (pn_unlikely(flags & SPECIAL_FLAGS))
+		return receive_special(op, m, flags);
+	ret = pinion_recv(ep->endpoint, m, NULL);
+	if (pn_unlikely(ret))
+		pn_fi_op_drop(op);
+	return ret;
+}
+
+ssize_t pn_fi_receive(struct fid_ep *fid, struct pinion_message *message,
+		      fi_addr_t addr, void *context, uint64_t flags)
 {
 	struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
-	ssize_t ret = prepare(ep, PN_FI_RX, args);
+	int ret;
 
-	if (ret)
-		return ret;
-	if (args->flags & FI_CLAIM && !args->context)
+	if (pn_unlikely(!ep->enabled || !ep->dirs[PN_FI_RX].cq))
+		return -FI_EOPBADSTATE;
+	if (pn_unlikely(flags & FI_CLAIM && !context))
 		return -FI_EINVAL;
 	pn_fi_lock(ep->domain);
-	ret = receive_locked(ep, args);
-	if (pn_unlikely(ret == -EINVAL) && has_no_buffer(args))
-		ret = fail_without_buffer(ep, PN_FI_RX, args);
+	ret = receive_locked(ep, message, addr, context, flags);
+	if (pn_unlikely(ret == -EINVAL) && has_no_buffer(message))
+		ret = fail_without_buffer(ep, PN_FI_RX, message, context);
 	pn_fi_unlock(ep->domain);
 	return ret;
 }

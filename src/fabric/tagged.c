@@ -3,98 +3,108 @@
  * fi_trecv(): see fi_tagged(3). */
 #include "fabric/sendrecv.h"
 
+/* Multi-receives are for messages without tags. */
+static uint64_t recv_flags(const struct fid_ep *ep)
+{
+	return pn_fi_op_flags(ep, PN_FI_RX) & ~FI_MULTI_RECV;
+}
+
 static ssize_t trecv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 		     fi_addr_t src, uint64_t tag, uint64_t ignore,
 		     void *context)
 {
-	struct pn_fi_msg_args args = { .buf = buf,
-				       .len = len,
-				       .addr = src,
-				       .tag = tag,
-				       .ignore = ignore,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_RX) &
-						~FI_MULTI_RECV };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.buf = buf,
+		.len = len,
+		.tag = tag,
+		.ignore = ignore,
+	};
 
 	(void)desc;
-	return pn_fi_receive(ep, &args);
+	return pn_fi_receive(ep, &message, src, context, recv_flags(ep));
 }
 
 static ssize_t trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		      size_t count, fi_addr_t src, uint64_t tag,
 		      uint64_t ignore, void *context)
 {
-	struct pn_fi_msg_args args = { .iov = iov,
-				       .count = count,
-				       .addr = src,
-				       .tag = tag,
-				       .ignore = ignore,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_RX) &
-						~FI_MULTI_RECV };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.tag = tag,
+		.ignore = ignore,
+	};
+	int ret = pn_fi_set_iov(&message, iov, count);
 
 	(void)desc;
-	return pn_fi_receive(ep, &args);
+	return ret ? ret
+		   : pn_fi_receive(ep, &message, src, context, recv_flags(ep));
 }
 
 static ssize_t trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			uint64_t flags)
 {
-	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
-				       .count = msg->iov_count,
-				       .addr = msg->addr,
-				       .tag = msg->tag,
-				       .ignore = msg->ignore,
-				       .context = msg->context,
-				       .flags = flags };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.tag = msg->tag,
+		.ignore = msg->ignore,
+	};
+	int ret = pn_fi_set_iov(&message, msg->msg_iov, msg->iov_count);
 
 	if (flags & ~(PN_FI_RECV_FLAGS | PN_FI_PEEK_FLAGS))
 		return -FI_EBADFLAGS;
-	return pn_fi_receive(ep, &args);
+	return ret ? ret
+		   : pn_fi_receive(ep, &message, msg->addr, msg->context,
+				   flags);
 }
 
 static ssize_t tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc,
 		     fi_addr_t dest, uint64_t tag, void *context)
 {
-	struct pn_fi_msg_args args = { .buf = buf,
-				       .len = len,
-				       .addr = dest,
-				       .tag = tag,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
+	struct pinion_message message;
 
 	(void)desc;
-	return pn_fi_send(ep, &args, false);
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.tag = tag,
+	};
+	return pn_fi_send(ep, &message, dest, context,
+			  pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t tsendv(struct fid_ep *ep, const struct iovec *iov, void **desc,
 		      size_t count, fi_addr_t dest, uint64_t tag, void *context)
 {
-	struct pn_fi_msg_args args = { .iov = iov,
-				       .count = count,
-				       .addr = dest,
-				       .tag = tag,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_TX) };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.tag = tag,
+	};
+	int ret = pn_fi_set_iov(&message, iov, count);
 
 	(void)desc;
-	return pn_fi_send(ep, &args, false);
+	return ret ? ret
+		   : pn_fi_send(ep, &message, dest, context,
+				pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t tsendmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 			uint64_t flags)
 {
-	struct pn_fi_msg_args args = { .iov = msg->msg_iov,
-				       .count = msg->iov_count,
-				       .addr = msg->addr,
-				       .tag = msg->tag,
-				       .data = msg->data,
-				       .context = msg->context,
-				       .flags = flags };
+	struct pinion_message message = {
+		.size = sizeof(message),
+		.tag = msg->tag,
+		.data = (uint32_t)msg->data,
+		.flags = flags & FI_REMOTE_CQ_DATA ? PINION_MESSAGE_DATA : 0,
+	};
+	int ret = pn_fi_set_iov(&message, msg->msg_iov, msg->iov_count);
 
 	if (flags & ~PN_FI_SEND_FLAGS)
 		return -FI_EBADFLAGS;
-	return pn_fi_send(ep, &args, false);
+	return ret ? ret
+		   : pn_fi_send(ep, &message, msg->addr, msg->context, flags);
 }
 
 static ssize_t tinject(struct fid_ep *ep, const void *buf, size_t len,
@@ -102,12 +112,13 @@ static ssize_t tinject(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_inject_prefetch(ep, dest, len);
-	message =
-		(struct pinion_message){ .size = sizeof(struct pinion_message),
-					 .buf = (void *)(uintptr_t)buf,
-					 .tag = tag,
-					 .len = len };
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.tag = tag,
+	};
 	return pn_fi_inject(ep, &message, dest);
 }
 
@@ -115,17 +126,20 @@ static ssize_t tsenddata(struct fid_ep *ep, const void *buf, size_t len,
 			 void *desc, uint64_t data, fi_addr_t dest,
 			 uint64_t tag, void *context)
 {
-	struct pn_fi_msg_args args = { .buf = buf,
-				       .len = len,
-				       .addr = dest,
-				       .tag = tag,
-				       .data = data,
-				       .context = context,
-				       .flags = pn_fi_op_flags(ep, PN_FI_TX) |
-						FI_REMOTE_CQ_DATA };
+	struct pinion_message message;
 
 	(void)desc;
-	return pn_fi_send(ep, &args, false);
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.tag = tag,
+		.data = (uint32_t)data,
+		.flags = PINION_MESSAGE_DATA,
+	};
+	return pn_fi_send(ep, &message, dest, context,
+			  pn_fi_op_flags(ep, PN_FI_TX));
 }
 
 static ssize_t tinjectdata(struct fid_ep *ep, const void *buf, size_t len,
@@ -133,14 +147,15 @@ static ssize_t tinjectdata(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_inject_prefetch(ep, dest, len);
-	message =
-		(struct pinion_message){ .size = sizeof(struct pinion_message),
-					 .buf = (void *)(uintptr_t)buf,
-					 .tag = tag,
-					 .len = len,
-					 .data = (uint32_t)data,
-					 .flags = PINION_MESSAGE_DATA };
+	pn_fi_send_prefetch(ep, dest, len);
+	message = (struct pinion_message){
+		.size = sizeof(message),
+		.buf = (void *)(uintptr_t)buf,
+		.len = len,
+		.tag = tag,
+		.data = (uint32_t)data,
+		.flags = PINION_MESSAGE_DATA,
+	};
 	return pn_fi_inject(ep, &message, dest);
 }
 

@@ -484,7 +484,7 @@ static void see_all(struct pair *p, struct even_handler *t, unsigned sent)
 
 static void messages_handled_in_place_keep_their_order(void **state)
 {
-	struct even_handler t = { .handler = { receive_even } };
+	struct even_handler t = { .handler = { .receive = receive_even } };
 	struct pair p;
 	unsigned sent = 0;
 
@@ -503,6 +503,61 @@ static void messages_handled_in_place_keep_their_order(void **state)
 		see_all(&p, &t, sent);
 	}
 	assert_true(t.taken > 20 && t.taken < sent);
+	p.device->receive_handler = NULL;
+	p.device->single_threaded = false;
+	close_pair(&p);
+}
+
+#define ROOM 3
+
+/* Has room for so many messages a poll. */
+struct small_handler {
+	struct pn_receive_handler handler;
+	unsigned taken, room;
+};
+
+static bool receive_while_room(struct pn_receive_handler *handler,
+			       struct pn_peer *peer, const void *data,
+			       size_t len)
+{
+	struct small_handler *t =
+		pn_container_of(handler, struct small_handler, handler);
+
+	(void)peer, (void)data, (void)len;
+	if (!t->room)
+		return false;
+	t->taken++;
+	handler->is_full = !--t->room;
+	return true;
+}
+
+static void a_full_handler_leaves_messages_to_the_next_poll(void **state)
+{
+	struct small_handler t = { .handler = { .receive =
+							receive_while_room } };
+	const struct pn_inline_header head = { { 0 } };
+	struct pn_completion c[8];
+	struct pair p;
+	unsigned most = 0;
+
+	(void)state;
+	open_pair(&p, "soft");
+	p.device->single_threaded = true;
+	p.device->receive_handler = &t.handler;
+	for (unsigned i = 0; i < 20; i++)
+		assert_ok(pn_device_send_inline(p.device, p.peer, &head, "abc",
+						3));
+	while (t.taken < 20) {
+		unsigned before = t.taken;
+
+		t.room = ROOM;
+		t.handler.is_full = false;
+		assert_int_equal(pn_device_poll(p.device, c, PN_ARRAY_LEN(c)),
+				 0);
+		if (t.taken - before > most)
+			most = t.taken - before;
+	}
+	assert_int_equal(most, ROOM);
 	p.device->receive_handler = NULL;
 	p.device->single_threaded = false;
 	close_pair(&p);
@@ -1101,6 +1156,7 @@ int main(void)
 		TEST(the_longest_record_fits_into_the_smallest_ring),
 		TEST(full_channel_refuses_and_loses_nothing),
 		TEST(messages_handled_in_place_keep_their_order),
+		TEST(a_full_handler_leaves_messages_to_the_next_poll),
 		TEST(a_send_behind_a_queued_write_sees_its_bytes),
 		TEST(few_long_sends_are_copied_behind_a_write),
 		TEST(write_with_immediate_notifies_after_its_bytes),

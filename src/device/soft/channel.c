@@ -184,18 +184,12 @@ bool pn_soft_tx_send_slow(struct pn_soft_tx *tx,
 
 /* --- consumer ------------------------------------------------------------ */
 
-/* Zeroes the ready words of a record; a mark has written one cell only. */
-static void clear_cells(const struct pn_soft_cells *ring, uint64_t at,
-			unsigned n)
+/* Zeroes the ready words of a record's cells. */
+static void clear_cells(const struct pn_soft_cells *ring, unsigned n)
 {
-	uint32_t ready =
-		atomic_load_explicit(ready_of(pn_soft_cell_at(ring, at)),
-				     memory_order_relaxed);
-
-	if (PN_SOFT_KIND(ready) >= PN_SOFT_PAD)
-		n = 1;
 	for (unsigned i = 0; i < n; i++)
-		atomic_store_explicit(ready_of(pn_soft_cell_at(ring, at + i)),
+		atomic_store_explicit(ready_of(pn_soft_cell_at(ring,
+							       ring->head + i)),
 				      0, memory_order_relaxed);
 }
 
@@ -203,18 +197,17 @@ static void clear_cells(const struct pn_soft_cells *ring, uint64_t at,
 static bool clear_head(struct pn_soft_rx *rx, struct pn_soft_cells *ring)
 {
 	uint64_t before = ring->head;
-	uint16_t *record =
-		pn_soft_record_at(rx, pn_soft_cell_at(ring, ring->head));
+	uint16_t *records = pn_soft_record_at(rx, ring->cells);
+	uint32_t mask = ring->ncells - 1, record;
 
-	while (*record & PN_SOFT_CONSUMED) {
-		unsigned n = *record & PN_SOFT_COUNT;
-
-		clear_cells(ring, ring->head, n);
-		*record = 0;
-		ring->head += n;
+	while ((record = records[ring->head & mask]) & PN_SOFT_CONSUMED) {
+		records[ring->head & mask] = 0;
+		/* A mark has written one cell only. */
+		clear_cells(ring, pn_unlikely(record & PN_SOFT_MARK)
+					  ? 1
+					  : record & PN_SOFT_COUNT);
+		ring->head += record & PN_SOFT_COUNT;
 		rx->nconsumed--;
-		record = pn_soft_record_at(rx,
-					   pn_soft_cell_at(ring, ring->head));
 	}
 	return ring->head != before;
 }

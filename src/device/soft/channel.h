@@ -104,7 +104,8 @@ struct pn_soft_rx {
 	bool broken;
 	unsigned nconsumed; /* records whose cells were not returned */
 	/* by cell: number of cells of the record that starts there;
-	 * PN_SOFT_CONSUMED when it may be returned */
+	 * PN_SOFT_CONSUMED when it may be returned, PN_SOFT_MARK if it is one
+	 */
 	uint16_t *records;
 };
 
@@ -162,9 +163,10 @@ void pn_soft_tx_put(struct pn_soft_tx *tx,
 _Static_assert(2 * (PN_SOFT_MAX_SEND + PN_SOFT_HEAD_BYTES + PN_SOFT_CELL) <=
 		       PN_SOFT_MIN_RING,
 	       "a record and the cells skipped before it fit into a ring");
-#define PN_SOFT_CONSUMED \
-	0x8000u /* bit of a record's entry; the others are its cells */
-#define PN_SOFT_COUNT 0x7fffu
+/* A record's entry: its cells, and bits. */
+#define PN_SOFT_COUNT	 0x3fffu
+#define PN_SOFT_MARK	 0x4000u
+#define PN_SOFT_CONSUMED 0x8000u
 
 /* ThreadSanitizer sees two mappings of one file as two addresses and misses
  * that a message orders the accesses of both sides. */
@@ -321,6 +323,19 @@ static inline void pn_soft_prefetch_cells(const char *cell, uint32_t n)
 		__builtin_prefetch(cell + (size_t)i * PN_SOFT_CELL);
 }
 
+/* In a burst, lines behind the next record that are prefetched, so that they
+ * arrive while that record is handled. Its writer is far ahead: it waits for
+ * none of them. */
+#define PN_SOFT_BURST_LINES 4
+
+static inline void pn_soft_rx_prefetch_burst(const struct pn_soft_rx *rx)
+{
+	const struct pn_soft_cells *ring = rx->ring;
+
+	__builtin_prefetch(
+		pn_soft_cell_at(ring, ring->at + PN_SOFT_BURST_LINES));
+}
+
 /* Takes the next record, of n cells. */
 static inline void pn_soft_rx_advance(struct pn_soft_rx *rx, const char *cell,
 				      uint32_t n)
@@ -358,7 +373,7 @@ static inline bool pn_soft_rx_take(struct pn_soft_rx *rx,
 		pn_soft_rx_advance(rx, cell, n);
 		if (pn_likely(out->kind < PN_SOFT_PAD))
 			return true;
-		*pn_soft_record_at(rx, cell) |= PN_SOFT_CONSUMED;
+		*pn_soft_record_at(rx, cell) |= PN_SOFT_CONSUMED | PN_SOFT_MARK;
 		rx->nconsumed++;
 	} while (pn_soft_rx_follow_mark(rx, out->kind));
 	return false;

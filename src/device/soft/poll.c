@@ -436,12 +436,15 @@ static PN_NOINLINE int offer_messages(struct pn_soft_device *dev,
 				      struct pn_soft_peer *sender,
 				      struct pn_completion *out, unsigned max)
 {
+	const struct pn_receive_handler *handler = dev->device.receive_handler;
 	bool burst = dev->cells_to_return;
 
 	do {
+		if (burst)
+			pn_soft_rx_prefetch_burst(&sender->rx);
 		if (!offer_message(dev, sender))
 			return (int)poll_messages(dev, sender, out, max);
-	} while (burst && (sender = next_sender(dev)));
+	} while (burst && !handler->is_full && (sender = next_sender(dev)));
 	return 0;
 }
 

@@ -133,14 +133,7 @@ static inline void pn_peer_prefetch(const struct pinion_peer *peer, size_t len)
 	/* 48 bytes stand before a message; long ones are not urgent. */
 	end = line + 48 + (len < 512 ? len : 512);
 	for (; line < end; line += PN_CACHELINE)
-#ifdef __x86_64__
-		/* __builtin_prefetch() becomes prefetchw only for processors
-		 * that the compiler knows to have it; 64-bit processors without
-		 * prefetchw ignore it. */
-		__asm__ volatile("prefetchw %0" : : "m"(*line));
-#else
-		__builtin_prefetch(line, 1);
-#endif
+		pn_prefetch_write(line);
 }
 
 /* --- connections ---------------------------------------------------------- */

@@ -27,6 +27,7 @@
 #include "base/lock.h"
 #include "base/stats_segment.h"
 #include "base/thread.h"
+#include "base/trace_sink.h"
 #include "cache/trace_event.h"
 #include "message/connection/connection.h"
 #include "message/connection/packet.h"
@@ -58,9 +59,9 @@ struct pn_endpoint_poll {
 	bool enabled;
 	struct pinion_completion *out;
 	unsigned n, room;
-	/* Polls and tests in a row without any event, and after how many the
-	 * devices may give up the core (pn_device_idle()). */
-	unsigned nempty, idle_after;
+	/* The devices may give up the core (pn_device_idle()) after so many
+	 * empty polls in a row; and at which count of stall.empty_polls. */
+	uint32_t idle_after, idle_at;
 	struct pn_receive_handler receive_handler; /* for the devices */
 };
 
@@ -76,7 +77,7 @@ struct pn_stalled_request {
 /* What an endpoint waits for whose polls find nothing, for other processes to
  * read in the statistics segment (stall.c). */
 struct pn_endpoint_stall {
-	uint32_t empty_polls; /* since the last event, in a row */
+	uint32_t empty_polls; /* and tests in a row, since the last event */
 	uint64_t since_ns;    /* of the first empty polls after an event */
 	uint64_t seen_ns;     /* when the rest was written */
 	uint64_t address;     /* a hash of the endpoint's address */
@@ -188,10 +189,12 @@ void pn_progress_init(struct pinion_endpoint *ep);
  * pn_endpoint_idle(). */
 static inline bool pn_endpoint_is_idle(struct pinion_endpoint *ep, int nevents)
 {
-	if (nevents)
-		ep->poll.nempty = 0;
-	return pn_unlikely(!nevents &&
-			   ++ep->poll.nempty >= ep->poll.idle_after);
+	if (nevents) {
+		ep->stall.empty_polls = 0;
+		ep->poll.idle_at = ep->poll.idle_after;
+		return false;
+	}
+	return pn_unlikely(++ep->stall.empty_polls >= ep->poll.idle_at);
 }
 void pn_endpoint_idle(struct pinion_endpoint *ep);
 
@@ -212,6 +215,35 @@ static inline void pn_endpoint_disarm(struct pinion_endpoint *ep)
 /* close.c: an operation has ended whose endpoint is closed. Frees the endpoint
  * with its last operation. */
 void pn_endpoint_orphan_done(struct pinion_endpoint *ep);
+
+/* --- requests ------------------------------------------------------------- */
+
+/* A request for a message. NULL: no memory. */
+static inline struct pinion_request *pn_request_alloc(
+	struct pinion_endpoint *ep, const struct pinion_message *message)
+{
+	struct pn_list *link = ep->requests.free.next;
+	struct pinion_request *request =
+		pn_container_of(link, struct pinion_request, link);
+
+	if (pn_unlikely(link == &ep->requests.free))
+		request = pn_request_new(ep);
+	else
+		pn_list_remove(link);
+	if (pn_unlikely(!request))
+		return NULL;
+	if (pn_unlikely(!request->rest_is_clean))
+		pn_request_init_rest(request);
+	pn_request_init(request, ep, message);
+	return request;
+}
+
+/* The most recently used comes first: its memory is warm. */
+static inline void pn_request_free(struct pinion_request *request)
+{
+	request->id = pn_request_next_id(request->id);
+	pn_list_insert(&request->ep->requests.free, &request->link);
+}
 
 /* --- posting -------------------------------------------------------------- */
 
@@ -240,23 +272,22 @@ void pn_multi_recv_repost(struct pinion_request *receive, size_t message_len);
 
 /* trace_events.c: records that a request was posted, and the protocol that was
  * chosen for it, if the process records a trace. */
-void pn_trace_request_posted(struct pinion_request *request);
+void pn_trace_request(struct pinion_request *request);
+static inline void pn_trace_request_posted(struct pinion_request *request)
+{
+	if (pn_unlikely(pn_trace_sink()))
+		pn_trace_request(request);
+}
 void pn_trace_protocol_chosen(struct pinion_request *request, int protocol,
 			      enum pn_trace_event_reason why);
 
 /* statistics.c */
 extern const struct pn_stats_kind pn_endpoint_statistics;
 
-/* stall.c. A poll found no event, and PN_STALL_POLLS before it found none. */
+/* stall.c. PN_STALL_POLLS or more polls in a row found no event. To be called
+ * at least once in as many. */
 #define PN_STALL_POLLS 256
 void pn_endpoint_stalled(struct pinion_endpoint *ep);
-static inline void pn_endpoint_polled(struct pinion_endpoint *ep, bool moved)
-{
-	if (moved)
-		ep->stall.empty_polls = 0;
-	else if (pn_unlikely(!(++ep->stall.empty_polls % PN_STALL_POLLS)))
-		pn_endpoint_stalled(ep);
-}
 
 /* check.c: asserts that the connections that are still closing are counted. */
 void pn_endpoint_check_closing(const struct pinion_endpoint *ep);

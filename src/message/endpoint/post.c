@@ -223,9 +223,9 @@ int pn_endpoint_inject(struct pinion_endpoint *ep,
 
 /* --- receiving ------------------------------------------------------------ */
 
-static void receive_unexpected(struct pinion_endpoint *ep,
-			       struct pinion_request *request,
-			       struct pinion_unexpected *unexpected)
+static PN_NOINLINE void receive_unexpected(struct pinion_endpoint *ep,
+					   struct pinion_request *request,
+					   struct pinion_unexpected *unexpected)
 {
 	pn_unexpected_remove(&ep->matching, unexpected);
 	request->was_unexpected = true;
@@ -234,7 +234,7 @@ static void receive_unexpected(struct pinion_endpoint *ep,
 	pn_unexpected_free(ep, unexpected);
 }
 
-static struct pinion_request *begin_receive(
+static PN_ALWAYS_INLINE inline struct pinion_request *begin_receive(
 	struct pinion_endpoint *ep, const struct pinion_message *message)
 {
 	struct pinion_request *request = pn_request_alloc(ep, message);
@@ -249,10 +249,10 @@ static struct pinion_request *begin_receive(
 	return request;
 }
 
-static int receive(struct pinion_endpoint *ep,
-		   const struct pinion_message *message,
-		   struct pinion_unexpected *unexpected,
-		   struct pinion_request **out)
+static inline int receive(struct pinion_endpoint *ep,
+			  const struct pinion_message *message,
+			  struct pinion_unexpected *unexpected,
+			  struct pinion_request **out)
 {
 	struct pinion_request *request;
 
@@ -308,8 +308,8 @@ void pn_multi_recv_repost(struct pinion_request *receive, size_t message_len)
 /* Takes unexpected messages first, and posts what they leave of the buffer. The
  * buffer also counts as used up if there is no memory for another receive, or
  * if the peer is down. */
-static int receive_multi(struct pinion_endpoint *ep,
-			 const struct pinion_message *message)
+static PN_NOINLINE int receive_multi(struct pinion_endpoint *ep,
+				     const struct pinion_message *message)
 {
 	struct pinion_message rest = *message;
 	struct pinion_unexpected *unexpected;

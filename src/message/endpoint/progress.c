@@ -237,6 +237,7 @@ static bool receive_short(struct pn_receive_handler *handler,
 			(const uint8_t *)data + sizeof(wire), wire.len);
 	ep->stats.received++;
 	complete_into_poll(ep, receive, conn->peer, &wire);
+	handler->is_full = ep->poll.n == ep->poll.room;
 	receive->ended = receive->rest_is_clean = true;
 	pn_request_free(receive);
 	return true;
@@ -258,7 +259,7 @@ static bool receive_short_lent(struct pinion_endpoint *ep,
 void pn_progress_init(struct pinion_endpoint *ep)
 {
 	ep->poll.receive_handler.receive = receive_short;
-	ep->poll.idle_after = IDLE_AFTER;
+	ep->poll.idle_after = ep->poll.idle_at = IDLE_AFTER;
 	ep->poll.enabled =
 		!ep->helper && !(ep->device->caps & PN_CAP_VIRTUAL_TIME);
 }
@@ -394,12 +395,12 @@ static PN_ALWAYS_INLINE inline unsigned progress_and_collect(
 	if (pn_likely(ep->poll.enabled)) {
 		ep->poll.out = out;
 		ep->poll.room = max;
+		ep->poll.receive_handler.is_full = false;
 	}
 	nevents = progress(ep);
 	n = ep->poll.n;
 	*idle = pn_endpoint_is_idle(ep, nevents + (int)n);
 	ep->poll.n = ep->poll.room = 0;
-	pn_endpoint_polled(ep, nevents || n);
 	return n;
 }
 

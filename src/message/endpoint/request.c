@@ -10,7 +10,7 @@
 #include "message/onesided/onesided.h"
 #include "message/twosided/transfer.h"
 
-#define INDEX_BITS 20
+#define INDEX_BITS PN_REQUEST_INDEX_BITS
 #define INDEX_MASK ((UINT32_C(1) << INDEX_BITS) - 1)
 
 static int grow_table(struct pinion_endpoint *ep)
@@ -28,7 +28,7 @@ static int grow_table(struct pinion_endpoint *ep)
 	return 0;
 }
 
-static struct pinion_request *new_request(struct pinion_endpoint *ep)
+struct pinion_request *pn_request_new(struct pinion_endpoint *ep)
 {
 	struct pinion_request *request;
 
@@ -40,11 +40,11 @@ static struct pinion_request *new_request(struct pinion_endpoint *ep)
 	/* Index 0 with generation 0 would be id 0, which means none. */
 	request->id = ep->requests.nrequests | UINT32_C(1) << INDEX_BITS;
 	ep->requests.table[ep->requests.nrequests++] = request;
+	pn_list_init(&request->link);
 	return request;
 }
 
-/* Initializes what short messages do not use. */
-static void init_rest(struct pinion_request *request)
+void pn_request_init_rest(struct pinion_request *request)
 {
 	struct pn_wire_key *keys = request->transfer.keys;
 	struct pinion_pin *sources = request->transfer.sources;
@@ -55,45 +55,6 @@ static void init_rest(struct pinion_request *request)
 	request->transfer.sources = sources;
 	pn_list_init(&request->transfer.fragments);
 	pn_onesided_init_request(request);
-}
-
-static void init_request(struct pinion_request *request,
-			 struct pinion_endpoint *ep,
-			 const struct pinion_message *message)
-{
-	memset((char *)request + offsetof(struct pinion_request, remote_id), 0,
-	       offsetof(struct pinion_request, call) -
-		       offsetof(struct pinion_request, remote_id));
-	request->ep = ep;
-	request->peer = message->peer;
-	request->buf = message->buf;
-	request->len = message->len;
-	request->tag = message->tag;
-	request->ignore = message->ignore;
-	request->data = message->data;
-	request->has_data = message->flags & PINION_MESSAGE_DATA;
-	request->space = (uint8_t)message->space;
-	request->user = message->user;
-	request->multi_recv = message->multi_recv;
-	pn_list_init(&request->link);
-	pn_list_init(&request->peer_link);
-}
-
-struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
-					const struct pinion_message *message)
-{
-	struct pn_list *free_one = pn_list_pop(&ep->requests.free);
-	struct pinion_request *request =
-		free_one
-			? pn_container_of(free_one, struct pinion_request, link)
-			: new_request(ep);
-
-	if (!request)
-		return NULL;
-	if (!request->rest_is_clean)
-		init_rest(request);
-	init_request(request, ep, message);
-	return request;
 }
 
 struct pinion_request *pn_request_by_id(struct pinion_peer *peer, uint32_t id)
@@ -237,20 +198,6 @@ void pn_request_end_short(struct pinion_request *request)
 		request->status = -EMSGSIZE;
 	request->rest_is_clean = !request->ep->helper;
 	finish(request);
-}
-
-static uint32_t next_generation(uint32_t id)
-{
-	uint32_t next = id + (UINT32_C(1) << INDEX_BITS);
-
-	return next >> INDEX_BITS ? next : next + (UINT32_C(1) << INDEX_BITS);
-}
-
-/* The most recently used comes first: its memory is warm. */
-void pn_request_free(struct pinion_request *request)
-{
-	request->id = next_generation(request->id);
-	pn_list_insert(&request->ep->requests.free, &request->link);
 }
 
 void pn_request_reap(struct pinion_request *request,

@@ -23,6 +23,9 @@
 #ifndef PN_MESSAGE_REQUEST_H
 #define PN_MESSAGE_REQUEST_H
 
+#include <stddef.h>
+#include <string.h>
+
 #include <pinion/message.h>
 
 #include "base/list.h"
@@ -99,10 +102,43 @@ struct pn_requests {
 	struct pn_list done; /* ended, without handle: for pinion_poll() */
 };
 
-/* NULL: no memory. */
-struct pinion_request *pn_request_alloc(struct pinion_endpoint *ep,
-					const struct pinion_message *message);
-void pn_request_free(struct pinion_request *request);
+/* For pn_request_alloc() and pn_request_free() (endpoint.h): a request that was
+ * never used, or NULL; what short messages do not use; the rest; and the id
+ * that follows another at the same index. */
+struct pinion_request *pn_request_new(struct pinion_endpoint *ep);
+void pn_request_init_rest(struct pinion_request *request);
+
+static inline void pn_request_init(struct pinion_request *request,
+				   struct pinion_endpoint *ep,
+				   const struct pinion_message *message)
+{
+	memset((char *)request + offsetof(struct pinion_request, remote_id), 0,
+	       offsetof(struct pinion_request, call) -
+		       offsetof(struct pinion_request, remote_id));
+	request->ep = ep;
+	request->peer = message->peer;
+	request->buf = message->buf;
+	request->len = message->len;
+	request->tag = message->tag;
+	request->ignore = message->ignore;
+	request->data = message->data;
+	request->has_data = message->flags & PINION_MESSAGE_DATA;
+	request->space = (uint8_t)message->space;
+	request->user = message->user;
+	request->multi_recv = message->multi_recv;
+	pn_list_init(&request->peer_link);
+}
+
+#define PN_REQUEST_INDEX_BITS 20
+
+static inline uint32_t pn_request_next_id(uint32_t id)
+{
+	uint32_t next = id + (UINT32_C(1) << PN_REQUEST_INDEX_BITS);
+
+	return next >> PN_REQUEST_INDEX_BITS
+		       ? next
+		       : next + (UINT32_C(1) << PN_REQUEST_INDEX_BITS);
+}
 
 /* The send or the receive that a peer means by an id. NULL: there is none, the
  * packet is late or the peer lies. */

@@ -3,13 +3,14 @@
  * What an endpoint waits for, in the statistics segment: `pinion mpirun` reads
  * there which rank of a job that stands still waits for what.
  *
- * A poll costs an increment for this, one with an event a store of zero. After
- * PN_STALL_POLLS empty polls in a row the clock is read, and if nothing has
- * happened for PERIOD_NS the requests are walked and written to the segment, at
- * most once in that time. What is written holds if empty_polls is larger than
- * PN_STALL_POLLS, which an event ends, and seen_ns > since_ns; and it held at
- * seen_ns. A process that computes or sleeps does not poll, and its seen_ns
- * grows old.
+ * Polls and tests in a row without an event are counted once, for this and for
+ * giving up the core (pn_endpoint_is_idle()); an event sets the count to zero.
+ * From PN_STALL_POLLS on, pn_endpoint_idle() comes here now and then. If
+ * nothing has happened for PERIOD_NS, the requests are walked and written to
+ * the segment, at most once in that time. What is written holds if empty_polls
+ * is larger than PN_STALL_POLLS, which an event ends, and seen_ns > since_ns;
+ * and it held at seen_ns. A process that computes or sleeps does not poll, and
+ * its seen_ns grows old.
  *
  * A reader may see half of a change. While an endpoint waits, nothing but
  * seen_ns changes.
@@ -117,12 +118,13 @@ void pn_endpoint_stalled(struct pinion_endpoint *ep)
 	if (ep->virtual_time)
 		return;
 	now = pn_device_now(ep->device);
-	if (stall->empty_polls == PN_STALL_POLLS) {
+	/* The first call after an event, and perhaps some more. */
+	if (stall->empty_polls < 2 * PN_STALL_POLLS) {
 		stall->since_ns = now;
 		return;
 	}
-	if (!stall->empty_polls) /* 2^32 polls in a row */
-		stall->empty_polls = PN_STALL_POLLS;
+	if (stall->empty_polls > UINT32_MAX / 2)
+		stall->empty_polls = 2 * PN_STALL_POLLS;
 	last = stall->seen_ns > stall->since_ns ? stall->seen_ns
 						: stall->since_ns;
 	if (now - last < PERIOD_NS)

@@ -36,11 +36,11 @@ static uint8_t kind_of(const struct pinion_request *request)
 	}
 }
 
-void pn_trace_request_posted(struct pinion_request *request)
+void pn_trace_request(struct pinion_request *request)
 {
 	struct pn_trace_event event = { .kind = kind_of(request) };
 
-	if (pn_trace_sink() && event.kind)
+	if (event.kind)
 		tell(request, event);
 }
 

@@ -38,7 +38,7 @@ void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
 
 void pn_endpoint_idle(struct pinion_endpoint *ep)
 {
-	unsigned after = UINT_MAX;
+	unsigned after = PN_STALL_POLLS;
 
 	for (unsigned r = 0; r < ep->nrails; r++) {
 		unsigned n = pn_device_idle(ep->rails[r].device);
@@ -46,8 +46,10 @@ void pn_endpoint_idle(struct pinion_endpoint *ep)
 		after = n < after ? n : after;
 	}
 	pn_endpoint_lock(ep);
-	ep->poll.nempty = 0;
 	ep->poll.idle_after = after;
+	if (ep->stall.empty_polls >= PN_STALL_POLLS)
+		pn_endpoint_stalled(ep);
+	ep->poll.idle_at = ep->stall.empty_polls + after;
 	pn_endpoint_unlock(ep);
 }
 
