@@ -302,6 +302,18 @@ static void use_and_settle(char *at, unsigned times)
 	}
 }
 
+/* A buffer that is registered, and filled. */
+static char *map_registered(uint64_t seed)
+{
+	char *at = gpu_map(KEPT_BYTES);
+
+	gpu_fill(at, KEPT_BYTES, seed);
+	assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)at, KEPT_BYTES,
+					   PINION_ACCESS_LOCAL_WRITE),
+			 0);
+	return at;
+}
+
 /* What is asked of the driver before the copy delays it. */
 static void registered_memory_is_copied_without_questions(void **state)
 {
@@ -311,22 +323,18 @@ static void registered_memory_is_copied_without_questions(void **state)
 	char *at;
 
 	(void)state;
-	begin_background(&attr);
-	at = gpu_map(KEPT_BYTES);
-	use_and_settle(at, 4);
-	assert_int_equal(rig_stats(&rig).registered, 2);
+	begin(&attr);
+	at = map_registered(5);
 	asked = s.calls("cuPointerGetAttributes");
 	copies = s.calls("cuMemcpyHtoDAsync_v2");
 	events = s.calls("cuEventRecord");
-	gpu_fill(at, KEPT_BYTES, 5);
 	assert_int_equal(to_gpu(at, KEPT_BYTES), 0);
 	assert_int_equal(s.calls("cuPointerGetAttributes"), asked);
-	/* One for each registration. */
-	assert_int_equal(s.calls("cuMemcpyHtoDAsync_v2") - copies,
-			 rig_stats(&rig).background_blocks);
+	assert_int_equal(s.calls("cuMemcpyHtoDAsync_v2"), copies + 1);
 	assert_int_equal(s.calls("cuEventRecord"), events);
 	assert_int_equal(wrong_there(there, KEPT_BYTES, 5), 0);
-	assert_int_equal(rig_stats(&rig).registered, 3);
+	assert_int_equal(rig_stats(&rig).registered, 1);
+	assert_int_equal(rig_stats(&rig).registered_bytes, KEPT_BYTES);
 	munmap(at, KEPT_BYTES);
 	end();
 }
@@ -338,11 +346,9 @@ static void a_copy_between_registered_and_other_host_memory(void **state)
 	char *at, *other;
 
 	(void)state;
-	begin_background(&attr);
-	at = gpu_map(KEPT_BYTES);
+	begin(&attr);
+	at = map_registered(6);
 	other = gpu_map(KEPT_BYTES);
-	use_and_settle(at, 4);
-	gpu_fill(at, KEPT_BYTES, 6);
 	assert_int_equal(rig_copy(&rig, (uintptr_t)other, (uintptr_t)at,
 				  KEPT_BYTES, stream),
 			 0);
@@ -350,6 +356,45 @@ static void a_copy_between_registered_and_other_host_memory(void **state)
 	assert_int_equal(gpu_wrong(other, KEPT_BYTES, 6), 0);
 	munmap(other, KEPT_BYTES);
 	munmap(at, KEPT_BYTES);
+	end();
+}
+
+/* Copies registered memory to a part of the GPU's memory and back. */
+static void *copy_registered_often(void *arg)
+{
+	uintptr_t part = (uintptr_t)there + (uintptr_t)arg * KEPT_BYTES;
+	char *at = map_registered(part);
+	size_t wrong = 0;
+
+	rig.cu->ctx_set_current(rig.context);
+	for (unsigned i = 0; i < 20; i++) {
+		wrong += (size_t)rig_copy(&rig, part, (uintptr_t)at, KEPT_BYTES,
+					  PN_CU_STREAM_PER_THREAD);
+		memset(at, 0, KEPT_BYTES);
+		wrong += (size_t)rig_copy(&rig, (uintptr_t)at, part, KEPT_BYTES,
+					  PN_CU_STREAM_PER_THREAD);
+		wrong += gpu_wrong(at, KEPT_BYTES, part);
+	}
+	munmap(at, KEPT_BYTES);
+	return (void *)wrong;
+}
+
+static void threads_copy_registered_memory(void **state)
+{
+	const struct rig_attr attr = { .workers = 2, .keep = true };
+	pthread_t threads[4];
+	void *wrong;
+
+	(void)state;
+	begin(&attr);
+	for (uintptr_t i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, copy_registered_often,
+			       (void *)i);
+	for (unsigned i = 0; i < 4; i++) {
+		pthread_join(threads[i], &wrong);
+		assert_null(wrong);
+	}
+	assert_int_equal(rig_stats(&rig).registered, 4 * 20 * 2);
 	end();
 }
 
@@ -798,6 +843,7 @@ int main(void)
 		cmocka_unit_test(registered_memory_is_copied_without_questions),
 		cmocka_unit_test(
 			a_copy_between_registered_and_other_host_memory),
+		cmocka_unit_test(threads_copy_registered_memory),
 		cmocka_unit_test(registering_may_end_during_a_copy),
 		cmocka_unit_test(
 			a_refused_registration_concerns_no_other_buffer),
