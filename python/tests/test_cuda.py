@@ -184,18 +184,21 @@ def torch(gpu, monkeypatch):
 
 def test_accelerate_sends_plain_tensors_through_pinion(gpu, torch):
     own = torch.Tensor.cuda
-    tensor = torch.Tensor(gpu, "cpu", 100_000)
-    tensor.memory[:] = noise(100_000, 7)
+    nbytes = pinion.cuda._WORTH_BYTES + 100_000
+    tensor = torch.Tensor(gpu, "cpu", nbytes)
+    tensor.memory[:] = noise(nbytes, 7)
     with pinion.cuda.accelerate():
         with pinion.cuda.accelerate():
             there = tensor.cuda()
         assert torch.Tensor.cuda is not own
         assert there.device.type == "cuda"
         back = there.cpu()
-        assert back.memory == noise(100_000, 7)
+        assert back.memory == noise(nbytes, 7)
         assert tensor.to("cuda:0").device.type == "cuda"
-        assert there.to("cpu").memory == noise(100_000, 7)
+        assert there.to("cpu").memory == noise(nbytes, 7)
         assert tensor.to("float32") == ("torch's own", ("float32",))
+        short = torch.Tensor(gpu, "cpu", pinion.cuda._WORTH_BYTES - 1)
+        assert short.cuda() == ("torch's own", {})
         tensor.pinned = True
         assert tensor.cuda() == ("torch's own", {})
         tensor.pinned, tensor.requires_grad = False, True
