@@ -7,7 +7,8 @@
  * that pinion makes for its own regions, too, sometimes through layers of
  * libfabric. pinion marks the thread while it calls the functions that register
  * and deregister; such a library passes the calls of a marked thread on as they
- * are. Marks nest.
+ * are. A thread that opens a device is marked, too: protection domains that the
+ * device allocates are pinion's own. Marks nest.
  * Threads: any; a mark belongs to its thread.
  */
 #ifndef PN_DEVICE_OWN_REGISTRATION_H
