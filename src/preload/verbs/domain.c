@@ -162,6 +162,14 @@ static bool is_host_memory(char *addr, size_t len)
 	return process_vm_readv(getpid(), &to, 1, from, 2, 0) == 2;
 }
 
+/* The program gets libibverbs' own error, since its own call comes next. */
+static int reg_error(int error)
+{
+	if (error == ENOMEM || error == EAGAIN || error == ENOSPC)
+		return -ENOMEM;
+	return error == EFAULT ? -EFAULT : -EIO;
+}
+
 static int register_range(void *arg,
 			  struct pinion_registrar_range *const *ranges,
 			  unsigned n)
@@ -183,7 +191,7 @@ static int register_range(void *arg,
 		return -EOPNOTSUPP;
 	mr = pn_ibv_real_reg(&request);
 	if (!mr)
-		return errno == EAGAIN ? -ENOMEM : -errno;
+		return reg_error(errno);
 	range->handle = mr;
 	range->local_key = mr->lkey;
 	range->remote_key = mr->rkey;

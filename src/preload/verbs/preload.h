@@ -34,10 +34,11 @@
  *   memory of which no release   not kept            not kept
  *     would be noticed (monitor.h)
  *
- *   not kept: registered through pinion for this region alone, of exactly the
- *   bytes asked for, and deregistered before ibv_dereg_mr() returns, so that a
- *   key that the program has given up does not work for peers; counted in the
- *   budget, in statistics and in traces.
+ *   not kept: registered through pinion for this region alone. With remote
+ *   access (pinion_device_register()) exactly the bytes asked for, deregistered
+ *   before ibv_dereg_mr() returns, so that a key that the program has given up
+ *   does not work for peers; counted in the budget, and in no trace. Local
+ *   memory (a pin that bypasses the cache) is deregistered soon after.
  *   passed: libibverbs' own call, as without pinion.
  *
  * Life of a region: pn_ibv_region_open() pins, pn_ibv_region_close() unpins.

@@ -23,10 +23,12 @@ struct region {
 	int type, verbs_access;
 	struct region *next; /* in its bucket */
 	unsigned access;     /* IBV_ACCESS_ bits */
-	/* Pinned in one of the domain's contexts; NULL: an orphan, or: */
+	/* Pinned or registered in one of the domain's contexts; NULL: an
+	 * orphan, or `real`. */
 	struct pn_ibv_domain *domain;
 	struct pinion_context *context;
 	struct pinion_pin pin;
+	struct pinion_registration *registration; /* instead of `pin` */
 	struct ibv_mr *real; /* after ibv_rereg_mr(): a registration of its own
 			      */
 };
@@ -95,25 +97,6 @@ static bool has_exact_bytes(const struct pinion_pin *pin)
 	return mr->addr == pin->addr && mr->length == pin->len;
 }
 
-static int pin(struct region *region, const struct pn_ibv_request *r)
-{
-	const unsigned access =
-		r->access & (IBV_ACCESS_LOCAL_WRITE | PN_IBV_REMOTE);
-	bool remote = access & PN_IBV_REMOTE;
-	bool keep = !remote || pn_ibv_keeps_remote(region->domain);
-	int ret;
-
-	if (keep) {
-		ret = pinion_pin(region->context, r->addr, r->len, access,
-				 &region->pin);
-		if (ret || !remote || has_exact_bytes(&region->pin))
-			return ret;
-		pinion_unpin(region->context, &region->pin);
-	}
-	return pinion_pin(region->context, r->addr, r->len,
-			  access | PINION_PIN_BYPASS, &region->pin);
-}
-
 static void fill(struct region *region, const struct pn_ibv_request *r,
 		 const struct ibv_mr *real)
 {
@@ -122,6 +105,43 @@ static void fill(struct region *region, const struct pn_ibv_request *r,
 	region->mr.length = r->len;
 	region->access = r->access;
 	region->verbs_access = (int)r->access;
+}
+
+/* Registers for this region alone. The deregistration of a pin, even of one
+ * that bypasses the cache, may come after its unpin; this one does not. */
+static int register_alone(struct region *region, const struct pn_ibv_request *r,
+			  unsigned access)
+{
+	struct pinion_registration_info info = { .size = sizeof(info) };
+	int ret = pinion_device_register(region->context, r->addr, r->len,
+					 access, &region->registration);
+
+	if (ret)
+		return ret;
+	pn_assert(!pinion_registration_query(region->registration, &info));
+	fill(region, r, info.handle);
+	return 0;
+}
+
+static int pin(struct region *region, const struct pn_ibv_request *r)
+{
+	const unsigned access =
+		r->access & (IBV_ACCESS_LOCAL_WRITE | PN_IBV_REMOTE);
+	bool remote = access & PN_IBV_REMOTE;
+	int ret;
+
+	if (remote && !pn_ibv_keeps_remote(region->domain))
+		return register_alone(region, r, access);
+	ret = pinion_pin(region->context, r->addr, r->len, access,
+			 &region->pin);
+	if (ret)
+		return ret;
+	if (!remote || has_exact_bytes(&region->pin)) {
+		fill(region, r, region->pin.handle);
+		return 0;
+	}
+	pinion_unpin(region->context, &region->pin);
+	return register_alone(region, r, access);
 }
 
 struct ibv_mr *pn_ibv_region_open(const struct pn_ibv_request *r)
@@ -141,7 +161,6 @@ struct ibv_mr *pn_ibv_region_open(const struct pn_ibv_request *r)
 		free(region);
 		return NULL;
 	}
-	fill(region, r, region->pin.handle);
 	pn_ibv_domain_ref(domain);
 	add(region);
 	return &region->mr;
@@ -154,7 +173,11 @@ static void unpin(struct region *region)
 {
 	if (!region->domain || pn_ibv_ended())
 		return;
-	pinion_unpin(region->context, &region->pin);
+	if (region->registration)
+		pinion_device_deregister(region->registration);
+	else
+		pinion_unpin(region->context, &region->pin);
+	region->registration = NULL;
 	pn_ibv_domain_unref(region->domain);
 	region->domain = NULL;
 }
