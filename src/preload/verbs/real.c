@@ -77,8 +77,6 @@ void *pn_dlsym_lookup_verbs(const struct pn_dlsym_query *query)
 	const struct call *call = calls;
 	void *found;
 
-	if (strncmp(query->name, "ibv_", 4))
-		return NULL;
 	while (strcmp(call->name, query->name))
 		if (++call == calls + PN_ARRAY_LEN(calls))
 			return NULL;
