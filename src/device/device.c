@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/range.h"
 #include "device/cuda/cuda.h"
+#include "device/own_registration.h"
 #include "device/sim/sim.h"
 #include "device/soft/soft.h"
 #include "device/verbs/verbs.h"
@@ -47,9 +48,14 @@ int pn_device_open_shared(struct pn_device *device,
 			  const struct pn_device_attr *attr,
 			  struct pn_device **out)
 {
+	int ret;
+
 	if (!device->ops->open_shared)
 		return -EOPNOTSUPP;
-	return device->ops->open_shared(device, attr ? attr : &defaults, out);
+	pn_own_registration_begin();
+	ret = device->ops->open_shared(device, attr ? attr : &defaults, out);
+	pn_own_registration_end();
+	return ret;
 }
 
 int pn_device_open(const char *spec, const struct pn_device_attr *attr,
@@ -57,14 +63,18 @@ int pn_device_open(const char *spec, const struct pn_device_attr *attr,
 {
 	size_t len = strcspn(spec, ":");
 	const struct pn_device_ops *ops = find_kind(spec, len);
+	int ret;
 
 	if (!ops) {
 		pn_error("no device '%.64s'; `pinion info` lists the devices",
 			 spec);
 		return -ENODEV;
 	}
-	return ops->open(spec[len] ? spec + len + 1 : "",
-			 attr ? attr : &defaults, out);
+	pn_own_registration_begin();
+	ret = ops->open(spec[len] ? spec + len + 1 : "",
+			attr ? attr : &defaults, out);
+	pn_own_registration_end();
+	return ret;
 }
 
 /* Finds the next device of a joined spec: after a '+' or '/' that the name of a

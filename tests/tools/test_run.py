@@ -33,6 +33,19 @@ class Run(unittest.TestCase):
         self.assertIn("libpinion-cuda.so", done.stdout)
         self.assertIn("libpinion.so.0", done.stdout)
 
+    def test_verbs_and_remote(self):
+        verbs = LIBRARY.with_name("libpinion-verbs.so")
+        if not verbs.exists():
+            self.skipTest("built without libibverbs")
+        done = run("run", "--cuda=no", "--verbs", "--remote", "--print", "a",
+                   LD_PRELOAD="")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout,
+                         f"LD_PRELOAD={verbs} PINION_KEEP_REMOTE=yes a\n")
+        done = run("run", "--verbs", "sh", "-c", "grep pinion /proc/self/maps")
+        for name in "libpinion-cuda.so", "libpinion-verbs.so":
+            self.assertIn(name, done.stdout)
+
     def test_a_program_without_cuda_runs_as_always(self):
         done = run("run", "sh", "-c", "echo out; echo err >&2; exit 7")
         self.assertEqual((done.returncode, done.stdout, done.stderr),
@@ -56,7 +69,8 @@ class Run(unittest.TestCase):
 
     def test_wrong_command_lines(self):
         for args, text in ((["run"], "name a program"),
-                           (["run", "--cuda=no", "true"], "nothing to do")):
+                           (["run", "--cuda=no", "true"], "nothing to do"),
+                           (["run", "--remote", "true"], "with --verbs")):
             done = run(*args)
             self.assertEqual((done.returncode, done.stdout), (2, ""), args)
             self.assertRegex(done.stderr, rf"\Apinion: run: [^\n]*{text}")

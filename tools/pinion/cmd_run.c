@@ -12,13 +12,11 @@
 #include "tools/pinion/launch.h"
 #include "tools/pinion/paths.h"
 
-#define CUDA_LIBRARY "libpinion-cuda.so"
-
 /* As env(1) and nice(1) have it. */
 enum { CANNOT_EXECUTE = 126, NOT_FOUND = 127 };
 
 struct values {
-	bool cuda;
+	bool cuda, verbs, remote;
 	char trace[PN_OPTION_TEXT_BYTES];
 	char report[PN_OPTION_TEXT_BYTES];
 	bool print;
@@ -28,6 +26,14 @@ static const struct pn_option options[] = {
 	{ "cuda", PN_OPTION_BOOL, "yes",
 	  "copies of unpinned memory to and from NVIDIA GPUs go through pinion",
 	  offsetof(struct values, cuda), 0, 0, NULL },
+	{ "verbs", PN_OPTION_BOOL, "no",
+	  "memory that the program registers with libibverbs goes through "
+	  "pinion's cache",
+	  offsetof(struct values, verbs), 0, 0, NULL },
+	{ "remote", PN_OPTION_BOOL, "no",
+	  "keep memory that peers can reach registered, too: keys that the "
+	  "program has given up may go on working for peers",
+	  offsetof(struct values, remote), 0, 0, NULL },
 	{ "trace", PN_OPTION_TEXT, "",
 	  "record each process's requests into this folder, one file per "
 	  "process, for `pinion trace`",
@@ -60,13 +66,34 @@ static int preload(const char *library)
 	return pn_job_prepend("LD_PRELOAD", path);
 }
 
+/* Everything that the options ask for. Returns as preload(). */
+static int set_up(const struct values *values)
+{
+	int ret = 0;
+
+	if (values->verbs)
+		ret = preload("libpinion-verbs.so");
+	if (!ret && values->cuda)
+		ret = preload("libpinion-cuda.so");
+	if (!ret && values->remote && setenv("PINION_KEEP_REMOTE", "yes", 1))
+		ret = -errno;
+	return ret;
+}
+
 static int print_command(char *const *operands)
 {
-	const char *trace = getenv("PINION_TRACE");
+	static const char *const names[] = { "LD_PRELOAD", "PINION_KEEP_REMOTE",
+					     "PINION_TRACE" };
+	const char *space = "";
 
-	printf("LD_PRELOAD=%s", getenv("LD_PRELOAD"));
-	if (trace)
-		printf(" PINION_TRACE=%s", trace);
+	for (size_t i = 0; i < PN_ARRAY_LEN(names); i++) {
+		const char *value = getenv(names[i]);
+
+		if (!value)
+			continue;
+		printf("%s%s=%s", space, names[i], value);
+		space = " ";
+	}
 	while (*operands)
 		printf(" %s", *operands++);
 	printf("\n");
@@ -114,9 +141,11 @@ static int run(const void *v, char *const *operands)
 	if (!*operands)
 		return pn_usage_error("run: name a program, for example "
 				      "`pinion run --cuda python3 train.py`");
-	if (!values->cuda)
+	if (!values->cuda && !values->verbs)
 		return pn_usage_error("run: nothing to do with --cuda=no");
-	ret = preload(CUDA_LIBRARY);
+	if (values->remote && !values->verbs)
+		return pn_usage_error("run: --remote goes with --verbs");
+	ret = set_up(values);
 	if (ret)
 		return ret < 0 ? pn_failed("run", ret) : ret;
 	if (*values->report && !*folder && !values->print)
@@ -134,14 +163,18 @@ static int run(const void *v, char *const *operands)
 
 const struct pn_command pn_cmd_run = {
 	.name = "run",
-	.help = "run an unmodified CUDA program with pinion under it",
+	.help = "run an unmodified CUDA or verbs program with pinion under it",
 	.about = "Preloads libraries of pinion into the program and the "
 		 "processes that it starts. With --cuda, the default, copies "
 		 "between unpinned memory and GPUs go through pinion's copy "
 		 "engine: PyTorch's x.cuda(), y.cpu() and load_state_dict(), "
-		 "cudaMemcpy() and cuMemcpy() of any program. What the program "
-		 "sees stays the same. pinion-run(1) says which calls are "
-		 "taken. The exit status is the program's; 127 and 126: it was "
+		 "cudaMemcpy() and cuMemcpy() of any program. With --verbs "
+		 "memory that the program registers with libibverbs goes "
+		 "through pinion's cache, and stays registered until it is "
+		 "released; memory that peers can reach only with --remote. "
+		 "What the program sees stays the same. pinion-run(1) says "
+		 "which calls are taken. The exit status is the program's; 127 "
+		 "and 126: it was "
 		 "not found, or could not be executed.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),

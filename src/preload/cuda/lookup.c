@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "preload/cuda/preload.h"
+#include "preload/dlsym.h"
 
 #define LIBRARY "libcuda.so.1"
 
@@ -52,7 +53,8 @@ static struct pn_preload_real *open_driver(void)
 
 	for (size_t i = 0; table && i < PN_ARRAY_LEN(calls); i++)
 		*entry_of(table, &calls[i]) =
-			pn_preload_libc_dlsym(driver, calls[i].name);
+			pn_dlsym_libc(&(struct pn_dlsym_query){
+				.handle = driver, .name = calls[i].name });
 	/* libc remembers what was not found. */
 	dlerror();
 	return table;
@@ -90,7 +92,8 @@ void *pn_preload_replace(void *found)
 	return found;
 }
 
-/* --- dlsym() ---------------------------------------------------------------
+/* --- dlsym(), dlvsym()
+ * ---------------------------------------------------------------
  */
 
 static bool is_taken(const char *name)
@@ -118,14 +121,15 @@ static bool is_inside(const void *caller, const void *found)
 			file == file_of(found));
 }
 
-void *pn_preload_lookup(void *handle, const char *name, const void *caller)
+void *pn_dlsym_lookup_cuda(const struct pn_dlsym_query *query)
 {
+	const char *name = query->name;
 	void *found, *ours;
 
 	if (!is_taken(name))
 		return NULL;
-	found = pn_preload_libc_dlsym(handle, name);
-	if (!found || is_inside(caller, found))
+	found = pn_dlsym_libc(query);
+	if (!found || is_inside(query->caller, found))
 		return NULL;
 	ours = pn_preload_replace(found);
 	return ours == found ? NULL : ours;

@@ -9,7 +9,7 @@
  *   else. Other programs link with libcuda.so.1 or use dlsym() themselves. So
  *   one layer is enough, the driver's, and there are three ways in:
  *     names        this library defines the driver functions that it takes
- *     dlsym()      of the driver's handle returns them (dlsym.c, dlsym_stub.c)
+ *     dlsym()      of the driver's handle returns them (preload/dlsym.h)
  *     cuGetProcAddress() returns them (lookup.c)
  *   No function of the runtime is taken: the runtime converts kinds, makes its
  *   errors and keeps its last error as always, from what the driver or this
@@ -102,15 +102,6 @@ const struct pn_preload_real *pn_preload_real(void);
 
 /* What a program gets for a function of the driver: ours, or `found`. */
 void *pn_preload_replace(void *found);
-
-/* What dlsym() returns to `caller` for a name of the driver's kind; NULL:
- * whatever libc's does. */
-void *pn_preload_lookup(void *handle, const char *name, const void *caller);
-
-/* dlsym() of libc, which is not ours: dlsym.c. The pointer is set by the first
- * call of either. */
-void *pn_preload_libc_dlsym(void *handle, const char *name);
-extern void *(*pn_preload_real_dlsym)(void *handle, const char *name);
 
 /* --- copies: copy.c --------------------------------------------------------
  */
