@@ -258,8 +258,8 @@ static double use_once(const struct state *s, const struct copy *c, bool pause)
 	return us;
 }
 
-/* Times of uses of memory that has just been written: the GPU reads what is
- * modified in a CPU's cache more slowly than main memory. */
+/* Times of uses of memory that has just been written, so that pinned memory and
+ * ours are compared in the same state. */
 static void time_uses(const struct state *s, const struct copy *c, bool pause,
 		      struct again uses[MAX_USES])
 {

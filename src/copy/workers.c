@@ -5,10 +5,10 @@
  *
  * A worker without a job sleeps at once. Polling for the next job spares a wake
  * of 10 us. But where all cores are busy, such as with OpenMP threads that poll
- * between parallel regions, a thread that has polled has used up its share of
- * the CPU: it is not scheduled when the next job comes, and blocks that it took
- * wait with it. Batches of 16 MiB from PyTorch's DataLoader took 1.5 ms each
- * with workers that polled for 100 us, and 0.7 ms without (H200, 16 cores).
+ * between parallel regions, copies were slower with it: batches of 16 MiB from
+ * PyTorch's DataLoader took 1.5 ms each with workers that polled for 100 us,
+ * and 0.7 ms without (H200, 16 cores, one run each). Probably a thread that has
+ * polled has used up its share of the CPU when the next job comes.
  */
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -7,6 +7,7 @@ arrived. Run it alone and under `pinion run --cuda`; `make check-gpu` does both.
 
 import argparse
 import json
+import resource
 import statistics
 import time
 
@@ -106,13 +107,18 @@ def loader(pin, size, batches):
         return total.item()
 
     epoch()
-    times, equal = [], True
-    for _ in range(3):
+    # Page faults: whether malloc() gives batches back to the kernel differs
+    # from run to run, and a batch of new pages takes longer to fill.
+    times, faults, equal = [], [], True
+    for _ in range(9):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         ms, total = clock(epoch)
         times.append(ms)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt -
+                      before)
         equal &= total == rows.double().sum().item()
     show("DataLoader, pin_memory=%s" % pin, size * batches, times, equal,
-         each=size)
+         each=size, faults=faults, all_ms=[round(t, 2) for t in times])
 
 
 def main():
