@@ -23,6 +23,8 @@ struct standin {
 	int (*set)(const char *text);
 	uint64_t (*get)(const char *name);
 	uint64_t (*calls)(const char *symbol);
+	void (*after)(const char *symbol, uint64_t n, void (*fn)(void *arg),
+		      void *arg);
 };
 
 /* Ends the program with 77 where there is no driver. */
@@ -45,7 +47,8 @@ static inline bool gpu_standin(struct standin *out)
 	*(void **)&out->set = dlsym(library, "pinion_standin_set");
 	*(void **)&out->get = dlsym(library, "pinion_standin_get");
 	*(void **)&out->calls = dlsym(library, "pinion_standin_calls");
-	return out->set && out->get && out->calls;
+	*(void **)&out->after = dlsym(library, "pinion_standin_after");
+	return out->set && out->get && out->calls && out->after;
 }
 
 static inline struct standin standin_or_skip(void)

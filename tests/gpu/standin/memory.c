@@ -429,6 +429,7 @@ STANDIN_API pn_cu_result cuMemHostRegister_v2(void *at, size_t bytes,
 		.flags = flags | PN_CU_MEMHOSTREGISTER_DEVICEMAP,
 		.context = standin_current() });
 	pthread_mutex_unlock(&standin_lock);
+	standin_leave("cuMemHostRegister_v2");
 	return result;
 }
 
@@ -650,6 +651,7 @@ STANDIN_API pn_cu_result cuPointerGetAttributes(unsigned n, int *attributes,
 			 PN_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
 			*(int *)out[i] = -2;
 	}
+	standin_leave("cuPointerGetAttributes");
 	return 0;
 }
 

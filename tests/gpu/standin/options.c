@@ -166,6 +166,47 @@ pn_cu_result standin_enter(struct standin_call *call)
 	return result;
 }
 
+/* --- what happens in between ---------------------------------------------- */
+
+static struct {
+	const char *symbol;
+	uint64_t calls; /* until then */
+	void (*fn)(void *arg);
+	void *arg;
+} planned_end;
+
+/* At the end of the nth call of a function from now on, fn is called by the
+ * thread that called, under no lock: for what happens to happen in between.
+ * Functions that end with standin_leave() only. */
+STANDIN_API void pinion_standin_after(const char *symbol, uint64_t n,
+				      void (*fn)(void *arg), void *arg);
+STANDIN_API void pinion_standin_after(const char *symbol, uint64_t n,
+				      void (*fn)(void *arg), void *arg)
+{
+	pthread_mutex_lock(&standin_lock);
+	planned_end.symbol = symbol;
+	planned_end.calls = n;
+	planned_end.fn = fn;
+	planned_end.arg = arg;
+	pthread_mutex_unlock(&standin_lock);
+}
+
+void standin_leave(const char *symbol)
+{
+	void (*fn)(void *arg) = NULL;
+	void *arg = NULL;
+
+	pthread_mutex_lock(&standin_lock);
+	if (planned_end.calls && !strcmp(planned_end.symbol, symbol) &&
+	    !--planned_end.calls) {
+		fn = planned_end.fn;
+		arg = planned_end.arg;
+	}
+	pthread_mutex_unlock(&standin_lock);
+	if (fn)
+		fn(arg);
+}
+
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *text = getenv("STANDIN_OPTIONS");

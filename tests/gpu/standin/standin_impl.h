@@ -32,7 +32,8 @@
  *
  * Control: the environment variable STANDIN_OPTIONS, or pinion_standin_set(),
  * takes "name=value,..." (options.c lists the names); pinion_standin_get()
- * returns a counter.
+ * returns a counter. pinion_standin_after() has something happen at the end of
+ * a call.
  *
  * Threads: any. standin_lock protects everything except the ring, which has a
  * lock of its own, taken after standin_lock or alone. A registration holds
@@ -88,6 +89,8 @@ uint64_t standin_option(enum standin_option option);
 /* Counts the call and returns a planned failure, or 3 in a child of fork() and
  * before cuInit(). */
 pn_cu_result standin_enter(struct standin_call *call);
+/* Calls what pinion_standin_after() has planned. */
+void standin_leave(const char *symbol);
 bool standin_inited(void);
 void standin_set_inited(void);
 void standin_sleep_ns(uint64_t ns);
