@@ -56,16 +56,14 @@ static ssize_t msg_recvmsg(struct fid_ep *ep, const struct fi_msg *msg,
 static ssize_t msg_send(struct fid_ep *ep, const void *buf, size_t len,
 			void *desc, fi_addr_t dest, void *context)
 {
-	struct pinion_message message;
-
-	(void)desc;
-	pn_fi_send_prefetch(ep, dest, len);
-	message = (struct pinion_message){
+	struct pinion_message message = {
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,
 		.len = len,
 		.space = PN_FI_SPACE_MSG,
 	};
+
+	(void)desc;
 	return pn_fi_send(ep, &message, dest, context,
 			  pn_fi_op_flags(ep, PN_FI_TX));
 }
@@ -108,7 +106,7 @@ static ssize_t msg_inject(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_send_prefetch(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message = (struct pinion_message){
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,
@@ -122,11 +120,7 @@ static ssize_t msg_senddata(struct fid_ep *ep, const void *buf, size_t len,
 			    void *desc, uint64_t data, fi_addr_t dest,
 			    void *context)
 {
-	struct pinion_message message;
-
-	(void)desc;
-	pn_fi_send_prefetch(ep, dest, len);
-	message = (struct pinion_message){
+	struct pinion_message message = {
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,
 		.len = len,
@@ -134,6 +128,8 @@ static ssize_t msg_senddata(struct fid_ep *ep, const void *buf, size_t len,
 		.data = (uint32_t)data,
 		.flags = PINION_MESSAGE_DATA,
 	};
+
+	(void)desc;
 	return pn_fi_send(ep, &message, dest, context,
 			  pn_fi_op_flags(ep, PN_FI_TX));
 }
@@ -143,7 +139,7 @@ static ssize_t msg_injectdata(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_send_prefetch(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message = (struct pinion_message){
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,

@@ -21,12 +21,12 @@
 #define PN_FI_RECV_FLAGS (FI_COMPLETION | FI_MORE)
 #define PN_FI_PEEK_FLAGS (FI_PEEK | FI_CLAIM | FI_DISCARD)
 
-/* A small message usually leaves in the call. Prefetch the memory that the
+/* An injected message usually leaves in the call. Prefetch the memory that the
  * message will be written to before anything else: the cache lines take as long
  * to arrive as the rest of the call takes to run. Only without a lock, since
  * this reads ep->peers. */
-static inline void pn_fi_send_prefetch(const struct fid_ep *fid, fi_addr_t addr,
-				       size_t len)
+static inline void pn_fi_inject_prefetch(const struct fid_ep *fid,
+					 fi_addr_t addr, size_t len)
 {
 	const struct pn_fi_ep *ep = pn_container_of(fid, struct pn_fi_ep, fid);
 

@@ -61,16 +61,14 @@ static ssize_t trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg,
 static ssize_t tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc,
 		     fi_addr_t dest, uint64_t tag, void *context)
 {
-	struct pinion_message message;
-
-	(void)desc;
-	pn_fi_send_prefetch(ep, dest, len);
-	message = (struct pinion_message){
+	struct pinion_message message = {
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,
 		.len = len,
 		.tag = tag,
 	};
+
+	(void)desc;
 	return pn_fi_send(ep, &message, dest, context,
 			  pn_fi_op_flags(ep, PN_FI_TX));
 }
@@ -112,7 +110,7 @@ static ssize_t tinject(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_send_prefetch(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message = (struct pinion_message){
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,
@@ -126,11 +124,7 @@ static ssize_t tsenddata(struct fid_ep *ep, const void *buf, size_t len,
 			 void *desc, uint64_t data, fi_addr_t dest,
 			 uint64_t tag, void *context)
 {
-	struct pinion_message message;
-
-	(void)desc;
-	pn_fi_send_prefetch(ep, dest, len);
-	message = (struct pinion_message){
+	struct pinion_message message = {
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,
 		.len = len,
@@ -138,6 +132,8 @@ static ssize_t tsenddata(struct fid_ep *ep, const void *buf, size_t len,
 		.data = (uint32_t)data,
 		.flags = PINION_MESSAGE_DATA,
 	};
+
+	(void)desc;
 	return pn_fi_send(ep, &message, dest, context,
 			  pn_fi_op_flags(ep, PN_FI_TX));
 }
@@ -147,7 +143,7 @@ static ssize_t tinjectdata(struct fid_ep *ep, const void *buf, size_t len,
 {
 	struct pinion_message message;
 
-	pn_fi_send_prefetch(ep, dest, len);
+	pn_fi_inject_prefetch(ep, dest, len);
 	message = (struct pinion_message){
 		.size = sizeof(message),
 		.buf = (void *)(uintptr_t)buf,
