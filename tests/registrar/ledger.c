@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "device/own_registration.h"
+
 #define KEY_BITS                                                     \
 	UINT64_C(0xffffffff) /* keys have 32 bits, as those of verbs \
 			      */
@@ -29,6 +31,8 @@ static void check_call(struct ledger *l, unsigned n)
 		wrong(l, "called in a child");
 	if (atomic_load(&l->closed))
 		wrong(l, "called after pinion_close()");
+	if (!pn_own_registration())
+		wrong(l, "the thread is not marked as registering for pinion");
 	if (!n || n > (l->registrar.max_batch ? l->registrar.max_batch : 64))
 		wrong(l, "a batch of the wrong size");
 	if (n > l->longest_batch)

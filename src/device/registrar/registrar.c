@@ -11,6 +11,7 @@
 #include "base/range.h"
 #include "base/sized.h"
 #include "device/cost_estimate.h"
+#include "device/own_registration.h"
 
 /* The limit of ranges in one call. */
 #define MAX_BATCH_RANGES 64
@@ -81,8 +82,10 @@ static int call_register(struct registrar *r, struct pn_mr *const *mrs,
 	int ret;
 
 	prepare(&call, mrs, n);
+	pn_own_registration_begin();
 	ret = checked_status(
 		r->attr.register_ranges(r->attr.arg, call.list, n));
+	pn_own_registration_end();
 	if (ret)
 		return ret;
 	if (r->estimates_costs)
@@ -116,8 +119,10 @@ static void call_deregister(struct registrar *r, struct pn_mr *const *mrs,
 	int ret;
 
 	prepare(&call, mrs, n);
+	pn_own_registration_begin();
 	ret = checked_status(
 		r->attr.deregister_ranges(r->attr.arg, call.list, n));
+	pn_own_registration_end();
 	if (!ret && r->estimates_costs)
 		pn_cost_estimate_add(&r->dereg, n, call.npages,
 				     pn_clock_ns() - start);
