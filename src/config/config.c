@@ -179,6 +179,11 @@ static const struct pn_option table[] = {
 	  "where every copy of the process goes through pinion, since CUDA "
 	  "finds registrations by address in every copy",
 	  FIELD(cuda_keep), 0, 0, NULL },
+	{ "keep_remote", PN_OPTION_BOOL, "no",
+	  "under unmodified programs (pinion run): keep memory registered that "
+	  "peers may access, too; a key that the program has given up then "
+	  "works for peers until the memory is deregistered",
+	  FIELD(keep_remote), 0, 0, NULL },
 };
 
 _Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,

@@ -52,7 +52,7 @@ struct pn_config {
 	int helper;	      /* enum pn_share_policy */
 	int helper_predictor; /* enum pn_predictor */
 	uint64_t helper_threshold, helper_window, helper_patience;
-	bool cuda_keep;
+	bool cuda_keep, keep_remote;
 	uint8_t source[PN_CONFIG_MAX_OPTIONS]; /* enum pn_config_source */
 };
 
