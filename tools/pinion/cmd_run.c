@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/pinion/command.h"
@@ -13,12 +14,14 @@
 #include "tools/pinion/paths.h"
 
 #define CUDA_LIBRARY "libpinion-cuda.so"
+#define HOOK_LIBRARY "libpinion-hook-fi.so"
 
 /* As env(1) and nice(1) have it. */
 enum { CANNOT_EXECUTE = 126, NOT_FOUND = 127 };
 
 struct values {
 	bool cuda;
+	bool fabric, remote;
 	char trace[PN_OPTION_TEXT_BYTES];
 	char report[PN_OPTION_TEXT_BYTES];
 	bool print;
@@ -28,6 +31,13 @@ static const struct pn_option options[] = {
 	{ "cuda", PN_OPTION_BOOL, "yes",
 	  "copies of unpinned memory to and from NVIDIA GPUs go through pinion",
 	  offsetof(struct values, cuda), 0, 0, NULL },
+	{ "fabric", PN_OPTION_BOOL, "no",
+	  "registrations with libfabric go through pinion's cache",
+	  offsetof(struct values, fabric), 0, 0, NULL },
+	{ "remote", PN_OPTION_BOOL, "no",
+	  "keep memory registered that peers may access, too: a key that the "
+	  "program has given up works for peers until pinion deregisters",
+	  offsetof(struct values, remote), 0, 0, NULL },
 	{ "trace", PN_OPTION_TEXT, "",
 	  "record each process's requests into this folder, one file per "
 	  "process, for `pinion trace`",
@@ -43,16 +53,16 @@ static const struct pn_option options[] = {
 
 /* --- setting up ----------------------------------------------------------- */
 
-/* The dynamic linker splits LD_PRELOAD at colons and spaces. */
-static int preload(const char *library)
+static int refuse_missing(const char *library)
 {
-	char path[PN_PATH_BYTES];
+	return pn_usage_error("run: no %s beside this command or in its "
+			      "prefix; build or install pinion again",
+			      library);
+}
 
-	if (pn_paths_program(library, path))
-		return pn_usage_error("run: no %s beside this command or in "
-				      "its prefix; build or install pinion "
-				      "again",
-				      library);
+/* The dynamic linker splits LD_PRELOAD at colons and spaces. */
+static int preload(const char *path)
+{
 	if (strpbrk(path, ": "))
 		return pn_usage_error("run: %s cannot be preloaded: its path "
 				      "has a colon or a space",
@@ -60,13 +70,107 @@ static int preload(const char *library)
 	return pn_job_prepend("LD_PRELOAD", path);
 }
 
+/* The default; it may not be installed where something else is asked for. */
+static int set_up_cuda(bool only)
+{
+	char path[PN_PATH_BYTES];
+
+	if (!pn_paths_program(CUDA_LIBRARY, path))
+		return preload(path);
+	return only ? refuse_missing(CUDA_LIBRARY) : 0;
+}
+
+/* Whether libfabric looks into the folder by itself. */
+static bool is_default(const char *folder)
+{
+	struct stat a, b;
+
+	return !stat(folder, &a) && !stat(PN_FABRIC_PLUGINS, &b) &&
+	       a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* A path of folders replaces the default. "@" before the first gives the order
+ * of folders precedence over versions. */
+static int set_provider_path(const char *folder)
+{
+	const char *old = getenv("FI_PROVIDER_PATH");
+	bool ordered = old && *old == '@';
+	char *text;
+	int ret;
+
+	if ((!old || !*old) && is_default(folder))
+		return 0;
+	old = old && old[ordered] ? old + ordered : PN_FABRIC_PLUGINS;
+	if (asprintf(&text, "%s%s:%s", ordered ? "@" : "", folder, old) < 0)
+		return -ENOMEM;
+	ret = setenv("FI_PROVIDER_PATH", text, 1) ? -errno : 0;
+	free(text);
+	return ret;
+}
+
+/* The first hook is the innermost. The name with its prefix: the provider
+ * `pinion` may be there, too. */
+static int set_hook(void)
+{
+	const char *old = getenv("FI_HOOK");
+	char *text;
+	int ret;
+
+	if (asprintf(&text, "ofi_hook_pinion%s%s", old && *old ? ";" : "",
+		     old ? old : "") < 0)
+		return -ENOMEM;
+	ret = setenv("FI_HOOK", text, 1) ? -errno : 0;
+	free(text);
+	return ret;
+}
+
+/* The library is preloaded for its monitor, which must start before threads do.
+ * libfabric's own cache would keep memory registered that the program or pinion
+ * has given up. */
+static int set_up_fabric(void)
+{
+	char hook[PN_PATH_BYTES];
+	struct pn_paths place;
+	int ret;
+
+	if (pn_paths_find(&place) ||
+	    !pn_path_print(hook, "%s/" HOOK_LIBRARY, place.provider_dir) ||
+	    access(hook, R_OK))
+		return refuse_missing(HOOK_LIBRARY);
+	ret = preload(place.library);
+	if (!ret)
+		ret = set_provider_path(place.provider_dir);
+	if (!ret)
+		ret = set_hook();
+	if (!ret && setenv("FI_MR_CACHE_MAX_COUNT", "0", 0))
+		ret = -errno;
+	return ret;
+}
+
+/* 0, enum pn_exit of what was said, or a negative errno. */
+static int set_up(const struct values *values)
+{
+	int ret = values->cuda ? set_up_cuda(!values->fabric) : 0;
+
+	if (!ret && values->fabric)
+		ret = set_up_fabric();
+	if (!ret && values->remote && setenv("PINION_KEEP_REMOTE", "yes", 1))
+		ret = -errno;
+	return ret;
+}
+
 static int print_command(char *const *operands)
 {
-	const char *trace = getenv("PINION_TRACE");
+	static const char *const names[] = {
+		"LD_PRELOAD",	      "FI_HOOK",
+		"FI_PROVIDER_PATH",   "FI_MR_CACHE_MAX_COUNT",
+		"PINION_KEEP_REMOTE", "PINION_TRACE",
+	};
 
-	printf("LD_PRELOAD=%s", getenv("LD_PRELOAD"));
-	if (trace)
-		printf(" PINION_TRACE=%s", trace);
+	for (size_t i = 0; i < PN_ARRAY_LEN(names); i++)
+		if (getenv(names[i]))
+			printf("%s%s=%s", i ? " " : "", names[i],
+			       getenv(names[i]));
 	while (*operands)
 		printf(" %s", *operands++);
 	printf("\n");
@@ -114,9 +218,11 @@ static int run(const void *v, char *const *operands)
 	if (!*operands)
 		return pn_usage_error("run: name a program, for example "
 				      "`pinion run --cuda python3 train.py`");
-	if (!values->cuda)
+	if (!values->cuda && !values->fabric)
 		return pn_usage_error("run: nothing to do with --cuda=no");
-	ret = preload(CUDA_LIBRARY);
+	if (values->remote && !values->fabric)
+		return pn_usage_error("run: --remote goes with --fabric");
+	ret = set_up(values);
 	if (ret)
 		return ret < 0 ? pn_failed("run", ret) : ret;
 	if (*values->report && !*folder && !values->print)
@@ -134,14 +240,19 @@ static int run(const void *v, char *const *operands)
 
 const struct pn_command pn_cmd_run = {
 	.name = "run",
-	.help = "run an unmodified CUDA program with pinion under it",
+	.help = "run an unmodified CUDA or libfabric program with pinion under "
+		"it",
 	.about = "Preloads libraries of pinion into the program and the "
 		 "processes that it starts. With --cuda, the default, copies "
 		 "between unpinned memory and GPUs go through pinion's copy "
 		 "engine: PyTorch's x.cuda(), y.cpu() and load_state_dict(), "
 		 "cudaMemcpy() and cuMemcpy() of any program. What the program "
-		 "sees stays the same. pinion-run(1) says which calls are "
-		 "taken. The exit status is the program's; 127 and 126: it was "
+		 "sees stays the same. With --fabric, registrations with any "
+		 "provider of libfabric go through pinion's cache: memory "
+		 "stays registered for the next time, without remote access "
+		 "unless --remote asks for more. pinion-run(1) says which "
+		 "calls are taken. The exit status is the program's; 127 and "
+		 "126: it was "
 		 "not found, or could not be executed.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
