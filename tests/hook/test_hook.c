@@ -564,10 +564,10 @@ static void beyond_the_budget_memory_is_passed_through(void **state)
 	stop(&f);
 }
 
-/* 10,000 buffers, 60 times: the provider sees them once, and nothing grows. */
+/* 60 times: the provider sees them once, and nothing grows. */
 static void many_registrations_are_made_once(void **state)
 {
-	const size_t n = 10000, len = 4 * KIB;
+	const size_t n = HOOK_BUFFERS, len = 4 * KIB;
 	size_t pages = 0;
 	struct fixture f;
 	char *memory;
@@ -594,7 +594,8 @@ static void many_registrations_are_made_once(void **state)
 			pages = test_mapped_pages();
 	}
 	assert_int_equal(f.domain->nregistered, n);
-	assert_true(test_mapped_pages() <= pages);
+	/* A sanitizer keeps what is freed. */
+	assert_true(HOOK_SANITIZED || test_mapped_pages() <= pages);
 	munmap(memory, 2 * n * len);
 	stop(&f);
 }
@@ -675,6 +676,10 @@ static bool is_registered_anew(struct fixture *f, const struct release_case *c,
 	uint64_t newest;
 	bool kept;
 
+	/* What is freed stays with a sanitizer's allocator; and the monitor's
+	 * mode is userfaultfd then, which guard pages do not notify. */
+	if (HOOK_SANITIZED && (!c->exact || strstr(c->name, "GUARD")))
+		return false;
 	if (!c->prepare(&s))
 		return false;
 	mr = reg_at(f, s.target, s.len);
@@ -778,6 +783,37 @@ static void memory_is_given_up_before_fork(void **state)
 	stop(&f);
 }
 
+/* Another process of this program closes nothing. */
+static void a_program_may_just_exit(void **state)
+{
+	char *const argv[] = { "/proc/self/exe", "exit", NULL };
+	int status;
+	pid_t child = fork();
+
+	(void)state;
+	if (!child) {
+		/* The leak check stops the thread that reads the monitor's
+		 * userfaultfd, and then waits for it. */
+		if (HOOK_SANITIZED)
+			setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+		execv(argv[0], argv);
+		_exit(127);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static int just_exit(void)
+{
+	static struct fixture f;
+	static struct fid_mr *mr;
+
+	start(&f);
+	mr = reg(&f, 0, 4 * KIB, FI_SEND);
+	touch(&f, 32 * KIB, 4 * KIB, FI_SEND);
+	return f.domain->nlive == 2 && mr ? 0 : 1;
+}
+
 struct thread {
 	struct fixture *f;
 	uint64_t seed;
@@ -840,7 +876,7 @@ static void threads_register_and_close(void **state)
 	stop(&f);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(local_memory_stays_registered),
@@ -869,8 +905,10 @@ int main(void)
 		TEST(released_memory_is_registered_anew),
 		TEST(registrations_of_pinion_pass),
 		TEST(memory_is_given_up_before_fork),
+		TEST(a_program_may_just_exit),
 		TEST(threads_register_and_close),
 	};
 
-	return RUN_TESTS(tests);
+	(void)argv;
+	return argc > 1 ? just_exit() : RUN_TESTS(tests);
 }
