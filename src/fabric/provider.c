@@ -103,9 +103,35 @@ struct fi_provider pn_fi_provider = {
 	.cleanup = cleanup,
 };
 
+/* Whether a list in the environment has an entry. */
+static bool names(const char *variable, const char *separators,
+		  const char *entry)
+{
+	const char *list = getenv(variable);
+	size_t len = strlen(entry);
+
+	while (list && *list) {
+		size_t n = strcspn(list, separators);
+
+		if (n == len && !strncmp(list, entry, len))
+			return true;
+		list += n + !!list[n];
+	}
+	return false;
+}
+
+/* libfabric looks for FI_HOOK=pinion among all providers first, and would find
+ * this one instead of ofi_hook_pinion (src/hook/). Whoever hooks other
+ * providers does not need this one, unless FI_PROVIDER says so. */
+static bool is_in_the_way(void)
+{
+	return names("FI_HOOK", ";", pn_fi_provider.name) &&
+	       !names("FI_PROVIDER", ",;", pn_fi_provider.name);
+}
+
 struct fi_provider *fi_prov_ini(void);
 
 FI_EXT_INI
 {
-	return &pn_fi_provider;
+	return is_in_the_way() ? NULL : &pn_fi_provider;
 }

@@ -46,6 +46,27 @@ class Run(unittest.TestCase):
         for name in "libpinion-cuda.so", "libpinion-verbs.so":
             self.assertIn(name, done.stdout)
 
+    def test_the_hook_is_put_under_libfabric(self):
+        done = run("run", "--cuda=no", "--fabric", "--print", "a.out")
+        if "no libpinion-hook-fi.so" in done.stderr:
+            self.skipTest("built without libfabric")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(
+            done.stdout,
+            rf"\ALD_PRELOAD={LIBRARY.parent}/./libpinion.so.0 "
+            r"FI_HOOK=ofi_hook_pinion "
+            rf"FI_PROVIDER_PATH={LIBRARY.parent}/./libfabric:/\S+/libfabric "
+            r"FI_MR_CACHE_MAX_COUNT=0 a.out\n\Z")
+        done = run("run", "--fabric", "--remote", "--print", "a.out",
+                   FI_HOOK="perf", FI_PROVIDER_PATH="@/a:/b",
+                   FI_MR_CACHE_MAX_COUNT="7")
+        self.assertRegex(
+            done.stdout,
+            rf"\ALD_PRELOAD=\S+/libpinion.so.0:{LIBRARY} "
+            r"FI_HOOK=ofi_hook_pinion;perf "
+            r"FI_PROVIDER_PATH=@\S+/libfabric:/a:/b "
+            r"FI_MR_CACHE_MAX_COUNT=7 PINION_KEEP_REMOTE=yes a.out\n\Z")
+
     def test_a_program_without_cuda_runs_as_always(self):
         done = run("run", "sh", "-c", "echo out; echo err >&2; exit 7")
         self.assertEqual((done.returncode, done.stdout, done.stderr),
@@ -70,7 +91,8 @@ class Run(unittest.TestCase):
     def test_wrong_command_lines(self):
         for args, text in ((["run"], "name a program"),
                            (["run", "--cuda=no", "true"], "nothing to do"),
-                           (["run", "--remote", "true"], "with --verbs")):
+                           (["run", "--remote", "true"],
+                            "goes with --verbs or --fabric")):
             done = run(*args)
             self.assertEqual((done.returncode, done.stdout), (2, ""), args)
             self.assertRegex(done.stderr, rf"\Apinion: run: [^\n]*{text}")
@@ -82,6 +104,10 @@ class Run(unittest.TestCase):
                               capture_output=True, check=False, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("no libpinion-cuda.so beside this command", done.stderr)
+        done = subprocess.run([command, "run", "--fabric", "true"], text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("no libpinion-hook-fi.so", done.stderr)
 
     def test_a_path_that_the_linker_would_split_is_refused(self):
         folder = self.here / "with space"
