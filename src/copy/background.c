@@ -227,7 +227,8 @@ static bool pays(const struct pn_background *background,
 		 const struct pn_forecast *forecast)
 {
 	const struct pn_costs *costs = &background->device->costs;
-	double pages = (double)(use->range.len / PN_PAGE_BYTES);
+	size_t npages = use->range.len / PN_PAGE_BYTES;
+	double pages = (double)npages;
 	double once =
 		pn_copy_cost(&costs->register_ns, PN_COPY_REGISTER_NS) +
 		pn_copy_cost(&costs->deregister_ns, PN_COPY_DEREGISTER_NS) +

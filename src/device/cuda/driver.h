@@ -20,6 +20,7 @@
 
 #include "device/cuda/driver_api.h"
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator */
 #define PN_CUDA_FIELD(field, symbol, params) pn_cu_result(*field) params;
 
 struct pn_cuda_driver {

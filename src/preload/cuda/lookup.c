@@ -27,7 +27,7 @@ struct call {
 };
 
 #define OFFSET(symbol)	       offsetof(struct pn_preload_real, symbol)
-#define CALL(symbol, params)   { #symbol, OFFSET(symbol), (void *)symbol },
+#define CALL(symbol, params)   { #symbol, OFFSET(symbol), (void *)(symbol) },
 #define HELPER(symbol, params) { #symbol, OFFSET(symbol), NULL },
 static const struct call calls[] = { PN_PRELOAD_CALLS(CALL)
 					     PN_PRELOAD_HELPERS(HELPER) };

@@ -85,6 +85,7 @@ PN_PRELOAD_CALLS(PN_PRELOAD_DECLARE)
 /* NULL where this driver lacks a function: then no program can call it through
  * the driver either. */
 struct pn_preload_real {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator */
 #define PN_PRELOAD_FIELD(symbol, params) pn_cu_result(*symbol) params;
 	PN_PRELOAD_CALLS(PN_PRELOAD_FIELD)
 	PN_PRELOAD_HELPERS(PN_PRELOAD_FIELD)

@@ -9,9 +9,9 @@
 /* --- protection domains and adapters ---------------------------------------
  */
 
-PN_PRIVATE_API struct ibv_pd *ibv_alloc_pd(struct ibv_context *adapter)
+PN_PRIVATE_API struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	struct ibv_pd *pd = pn_ibv_real()->ibv_alloc_pd(adapter);
+	struct ibv_pd *pd = pn_ibv_real()->ibv_alloc_pd(context);
 
 	if (pd && !pn_own_registration())
 		pn_ibv_domain_add(pd);
@@ -29,10 +29,10 @@ PN_PRIVATE_API int ibv_dealloc_pd(struct ibv_pd *pd)
 	return ret;
 }
 
-PN_PRIVATE_API int ibv_close_device(struct ibv_context *adapter)
+PN_PRIVATE_API int ibv_close_device(struct ibv_context *context)
 {
-	pn_ibv_adapter_remove(adapter);
-	return pn_ibv_real()->ibv_close_device(adapter);
+	pn_ibv_adapter_remove(context);
+	return pn_ibv_real()->ibv_close_device(context);
 }
 
 /* --- registering -----------------------------------------------------------

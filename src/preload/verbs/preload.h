@@ -109,6 +109,7 @@
 	C(ibv_dereg_mr, "IBVERBS_1.1", int, (struct ibv_mr * mr))
 
 struct pn_ibv_real {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator */
 #define PN_IBV_FIELD(symbol, version, type, params) type(*symbol) params;
 	PN_IBV_CALLS(PN_IBV_FIELD)
 #undef PN_IBV_FIELD

@@ -20,7 +20,7 @@ struct call {
 
 #define CALL(symbol, version, type, params)                       \
 	{ #symbol, version, offsetof(struct pn_ibv_real, symbol), \
-	  (void *)symbol },
+	  (void *)(symbol) },
 static const struct call calls[] = { PN_IBV_CALLS(CALL) };
 #undef CALL
 
