@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
+ * verbs_times ADDRESS count -- prints the kernel's number of a registration
+ * that it makes: the difference of two, less 1, is what others made meanwhile.
+ *
  * verbs_times ADDRESS [BYTES [WRITES]] -- what registering around each RDMA
  * write costs an unmodified program: the time of writes with memory that is
  * registered once, and with ibv_reg_mr() and ibv_dereg_mr() around each, in
@@ -8,6 +11,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -88,6 +92,11 @@ int main(int argc, char **argv)
 
 	if (argc < 2)
 		return 77;
+	if (argc > 2 && !strcmp(argv[2], "count")) {
+		cm_pair_open(&w.pair, argv[1]);
+		printf("%llu\n", (unsigned long long)cm_mr_number(w.pair.pd));
+		return cm_pair_close(&w.pair);
+	}
 	if (argc > 2)
 		w.len = strtoul(argv[2], NULL, 0);
 	if (argc > 3)

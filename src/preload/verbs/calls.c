@@ -38,32 +38,26 @@ PN_PRIVATE_API int ibv_close_device(struct ibv_context *context)
 /* --- registering -----------------------------------------------------------
  */
 
-/* What pinion keeps may be what stands in the way. */
+/* What pinion keeps may be what stands in the way. Where nothing is, errno is
+ * still libibverbs'. */
 static struct ibv_mr *pass(const struct pn_ibv_request *request)
 {
 	struct ibv_mr *mr = pn_ibv_real_reg(request);
-	int error = errno;
 
-	if (mr || (error != ENOMEM && error != ENOSPC && error != EAGAIN) ||
-	    pn_own_registration())
+	if (mr || (errno != ENOMEM && errno != ENOSPC && errno != EAGAIN) ||
+	    pn_own_registration() || !pn_ibv_give_up())
 		return mr;
-	if (!pn_ibv_give_up()) {
-		errno = error;
-		return NULL;
-	}
 	return pn_ibv_real_reg(request);
 }
 
 static struct ibv_mr *take(const struct pn_ibv_request *request)
 {
-	int error = errno;
 	struct ibv_mr *mr = NULL;
 
 	if (!pn_own_registration()) {
 		pn_ibv_enter();
 		mr = pn_ibv_region_open(request);
 		pn_ibv_leave();
-		errno = error;
 	}
 	return mr ? mr : pass(request);
 }

@@ -4,7 +4,6 @@
  * programs that use dlsym() or dlvsym().
  */
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
@@ -55,7 +54,8 @@ const struct pn_ibv_real *pn_ibv_real(void)
 }
 
 /* libibverbs' ibv_reg_mr() and ibv_reg_mr_iova() call ibv_reg_mr_iova2() by
- * name, which is ours. */
+ * name, which is ours. A libibverbs without that one (before rdma-core 27) has
+ * programs that call what it has. */
 struct ibv_mr *pn_ibv_real_reg(const struct pn_ibv_request *r)
 {
 	const struct pn_ibv_real *real = pn_ibv_real();
@@ -65,11 +65,8 @@ struct ibv_mr *pn_ibv_real_reg(const struct pn_ibv_request *r)
 					      r->access);
 	if (r->iova == (uintptr_t)r->addr)
 		return real->ibv_reg_mr(r->pd, r->addr, r->len, (int)r->access);
-	if (real->ibv_reg_mr_iova)
-		return real->ibv_reg_mr_iova(r->pd, r->addr, r->len, r->iova,
-					     (int)r->access);
-	errno = EOPNOTSUPP;
-	return NULL;
+	return real->ibv_reg_mr_iova(r->pd, r->addr, r->len, r->iova,
+				     (int)r->access);
 }
 
 void *pn_dlsym_lookup_verbs(const struct pn_dlsym_query *query)
