@@ -53,7 +53,7 @@ extern "C" {
 /* Flags of a pin: PINION_ACCESS_ bits, and: */
 enum pinion_pin_flag {
 	/* A buffer used once: registered outside the cache and deregistered
-	 * when unpinned. */
+	 * soon after it is unpinned, by a thread of pinion. */
 	PINION_PIN_BYPASS = 1 << 24,
 };
 
