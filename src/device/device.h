@@ -568,8 +568,8 @@ static inline void pn_device_released(struct pn_device *device, uintptr_t addr,
 static inline bool pn_device_holds(struct pn_device *device, uintptr_t addr,
 				   size_t len)
 {
-	return pn_unlikely(device->ops->holds) &&
-	       device->ops->holds(device, addr, len);
+	return pn_unlikely(device->caps & PN_CAP_BY_ADDRESS) &&
+	       device->ops->holds && device->ops->holds(device, addr, len);
 }
 
 static inline void pn_device_pinned(struct pn_device *device,
