@@ -33,12 +33,17 @@ extern const struct pn_command pn_bench_heap;
 extern const struct pn_command pn_bench_helper;
 extern const struct pn_command pn_bench_message;
 extern const struct pn_command pn_bench_mpi;
+extern const struct pn_command pn_bench_ops;
 extern const struct pn_command pn_bench_peers;
+extern const struct pn_command pn_bench_progress;
 extern const struct pn_command pn_bench_put;
 extern const struct pn_command pn_bench_rails;
 extern const struct pn_command pn_bench_raw;
 extern const struct pn_command pn_bench_register;
 extern const struct pn_command pn_bench_reuse;
+extern const struct pn_command pn_bench_slab;
+extern const struct pn_command pn_bench_slots;
+extern const struct pn_command pn_bench_view;
 
 /* Options of every benchmark; its own values begin with this struct. */
 struct pn_bench_values {

@@ -14,35 +14,28 @@
  *                     others 2020)
  * Methods alternate within a trial; the median of the trials counts.
  *
- * helper: a program with a rhythm (Li and others 2011): in each period every
- * buffer is copied once, with computing in between. Left pinned, and with the
- * helper, which deregisters a buffer after each use and registers it before the
- * next one. `late` is the share of the uses that came before the buffer was
- * registered again; memory is the mean of what was registered, after the first
- * periods, in which the helper learns.
+ * helper: a program with a rhythm (rhythm.h) that copies its buffers to the
+ * GPU, left pinned and with the helper.
  *
  * Nothing here uses a cost profile: times are measured.
  */
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <pinion/pinion.h>
 
 #include "base/clock.h"
 #include "bench/bench.h"
+#include "bench/rhythm.h"
 #include "context.h"
 #include "device/blocking.h"
 #include "device/cuda/cuda.h"
+#include "device/measure.h"
 
-#define MAX_TRIALS  15
-#define MAX_BUFFERS 64
-#define LEARNING    4 /* periods that do not count */
+#define MAX_TRIALS 15
 
 static const char *const experiments[] = { "transfer", "helper", NULL };
 
@@ -72,7 +65,7 @@ static const struct pn_option options[] = {
 	{ "budget", PN_OPTION_TIME, "20s", "transfer: approximate time limit",
 	  AT(budget), PN_NS_PER_MS, 0, NULL },
 	{ "buffers", PN_OPTION_NUMBER, "16", "helper: how many buffers",
-	  AT(buffers), 1, MAX_BUFFERS, NULL },
+	  AT(buffers), 1, PN_RHYTHM_BUFFERS, NULL },
 	{ "bytes", PN_OPTION_BYTES, "16M", "helper: length of a buffer",
 	  AT(bytes), 4096, UINT64_C(1) << 32, NULL },
 	{ "period", PN_OPTION_TIME, "800ms", "helper: a period", AT(period),
@@ -89,6 +82,7 @@ struct state {
 	struct pn_device *device;
 	const struct pn_cuda_driver *cu;
 	struct pn_peer *peer;
+	char name[96];	    /* of the GPU; a stand-in's says so */
 	uint64_t gpu, rkey; /* memory there */
 	char *buffer, *from_heap;
 	struct pinion_heap *heap;
@@ -291,14 +285,46 @@ static void print_point(struct state *s, size_t bytes, unsigned point,
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("experiment", NULL, 0, "transfer"),
+		PN_CELL_TEXT("gpu", NULL, 0, s->name),
 		PN_CELL_BYTES("bytes", "bytes", 8, bytes),
 		PN_CELL_COUNT("reuse", "uses", 6, reuses[point % 3]),
 		PN_CELL_TEXT("method", "method", -18, methods[point / 3].name),
 		PN_CELL_NUMBER("use_us", "us a use", 12, ns / 1e3),
 		PN_CELL_NUMBER("gbps", "GB/s", 10, (double)bytes / ns),
+		/* As `pinion bench message` names them. */
+		PN_CELL_TEXT("protocol", NULL, 0, methods[point / 3].name),
+		PN_CELL_NUMBER("bytes_per_s", NULL, 0,
+			       1e9 * (double)bytes / ns),
 	};
 
 	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
+}
+
+/* What the cost model needs to know of this GPU (tools/pinion/cost_model.h). */
+static int print_costs(struct state *s)
+{
+	const struct pn_costs *c = &s->device->costs;
+	int ret = pn_device_measure(s->device, NULL);
+	const struct pn_report_cell row[] = {
+		PN_CELL_TEXT("experiment", NULL, 0, "costs"),
+		PN_CELL_TEXT("gpu", NULL, 0, s->name),
+		PN_CELL_FLAG("fit", NULL, 0, true),
+		PN_CELL_NUMBER("register_us_fixed", NULL, 0,
+			       c->register_ns / 1e3),
+		PN_CELL_NUMBER("register_us_per_page", NULL, 0,
+			       c->register_page_ns / 1e3),
+		PN_CELL_NUMBER("deregister_us_fixed", NULL, 0,
+			       c->deregister_ns / 1e3),
+		PN_CELL_NUMBER("deregister_us_per_page", NULL, 0,
+			       c->deregister_page_ns / 1e3),
+		PN_CELL_NUMBER("put_us_fixed", NULL, 0, c->put_ns / 1e3),
+		PN_CELL_NUMBER("put_gbps", NULL, 0, 1 / c->put_byte_ns),
+		PN_CELL_NUMBER("copy_gbps", NULL, 0, 1 / c->copy_byte_ns),
+	};
+
+	if (!ret && s->values->json)
+		pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
+	return ret;
 }
 
 static int measure_size(struct state *s, size_t bytes, uint64_t share_ns)
@@ -320,6 +346,8 @@ static int measure_size(struct state *s, size_t bytes, uint64_t share_ns)
 	return 0;
 }
 
+#define HUGE_BYTES ((size_t)2 << 20)
+
 static int open_memory(struct state *s, size_t bytes)
 {
 	struct pn_address address;
@@ -331,7 +359,8 @@ static int open_memory(struct state *s, size_t bytes)
 	ret = pn_device_attach(s->device, &address, &s->peer);
 	if (ret)
 		return ret;
-	s->buffer = aligned_alloc(2 << 20, bytes);
+	s->buffer = aligned_alloc(HUGE_BYTES,
+				  (bytes + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1));
 	ret = pinion_heap_open(s->context, NULL, &s->heap);
 	if (!ret)
 		s->from_heap = pinion_heap_malloc(s->heap, bytes);
@@ -353,6 +382,19 @@ static void close_memory(struct state *s)
 		s->device->ops->scratch_free(s->device, s->gpu);
 }
 
+static void name_gpu(struct state *s)
+{
+	struct pn_cuda_scope scope;
+	pn_cu_device number = 0;
+
+	if (pn_cuda_enter(s->device, &scope))
+		return;
+	if (s->cu->ctx_get_device(&number) ||
+	    s->cu->device_get_name(s->name, sizeof(s->name), number))
+		snprintf(s->name, sizeof(s->name), "unknown");
+	pn_cuda_leave(s->device, &scope);
+}
+
 static int open_context(struct state *s, const char *const *more, size_t n)
 {
 	char device[PN_OPTION_TEXT_BYTES + 8];
@@ -370,9 +412,11 @@ static int open_context(struct state *s, const char *const *more, size_t n)
 	if (!pn_device_is_cuda(s->device)) {
 		pn_usage_error("'%s' is no GPU", s->values->device);
 		pinion_close(s->context);
+		s->context = NULL;
 		return -ENODEV;
 	}
 	s->cu = pn_cuda_driver_of(s->device);
+	name_gpu(s);
 	return 0;
 }
 
@@ -383,9 +427,11 @@ static int run_transfer(struct state *s)
 
 	if (ret)
 		return ret;
-	ret = open_memory(s, s->values->max);
 	pn_report_device(&s->report, s->device);
 	pn_report_head(&s->report, "the papers' mechanisms on a GPU");
+	ret = print_costs(s);
+	if (!ret)
+		ret = open_memory(s, s->values->max);
 	for (size_t bytes = s->values->min;
 	     !ret && bytes && bytes <= s->values->max; bytes *= 2)
 		ret = measure_size(s, bytes, s->values->budget / nsizes);
@@ -397,159 +443,63 @@ static int run_transfer(struct state *s)
 /* --- helper ------------------------------------------------------------------
  */
 
-/* Samples how much is registered. */
-struct sampler {
-	struct pinion_context *context;
-	_Atomic bool counts, stop;
-	double sum, n;
-	pthread_t thread;
-};
-
-static void *sample(void *arg)
+static size_t buffer_bytes(const struct state *s)
 {
-	const struct timespec pause = { .tv_nsec = 200000 };
-	struct sampler *sampler = arg;
-
-	while (!atomic_load(&sampler->stop)) {
-		if (atomic_load(&sampler->counts)) {
-			sampler->sum += (double)atomic_load(
-				&sampler->context->budget.bytes);
-			sampler->n++;
-		}
-		nanosleep(&pause, NULL);
-	}
-	return NULL;
+	return (s->values->bytes + 4095) & ~(size_t)4095;
 }
 
-static void compute(uint64_t ns)
+static int helper_open(void *arg, const char *const *more, size_t n,
+		       struct pinion_context **out)
 {
-	uint64_t until = pn_clock_ns() + ns;
-
-	while (pn_clock_ns() < until)
-		;
-}
-
-/* Every buffer once. */
-static int run_period(struct state *s)
-{
-	const struct values *v = s->values;
-	size_t each = (v->bytes + 4095) & ~(size_t)4095;
-	int ret = 0;
-
-	for (unsigned i = 0; !ret && i < v->buffers; i++) {
-		compute(v->period / v->buffers);
-		ret = put_pinned(s, s->buffer, v->bytes, i * each);
-	}
-	return ret;
-}
-
-struct helped {
-	double seconds, mean_bytes, late;
-	struct pinion_helper_stats stats;
-};
-
-static int run_periods(struct state *s, struct sampler *sampler,
-		       struct helped *out)
-{
-	struct pinion_helper_stats before = { .size = sizeof(before) };
-	uint64_t start = 0, used;
-	int ret = 0;
-
-	for (unsigned i = 0; !ret && i < LEARNING + s->values->periods; i++) {
-		if (i == LEARNING) {
-			pinion_helper_query(s->context, &before);
-			start = pn_clock_ns();
-			atomic_store(&sampler->counts, true);
-		}
-		ret = run_period(s);
-	}
-	atomic_store(&sampler->counts, false);
-	out->seconds = (double)(pn_clock_ns() - start) / 1e9;
-	out->stats.size = sizeof(out->stats);
-	pinion_helper_query(s->context, &out->stats);
-	used = s->values->periods * s->values->buffers;
-	out->late = (double)(out->stats.late - before.late) / (double)used;
-	return ret;
-}
-
-static int run_mode(struct state *s, const char *const *more, size_t n,
-		    struct helped *out)
-{
-	size_t each = (s->values->bytes + 4095) & ~(size_t)4095;
-	struct sampler sampler = { .n = 0 };
+	struct state *s = arg;
 	int ret = open_context(s, more, n);
 
 	if (ret)
 		return ret;
-	ret = open_memory(s, each * s->values->buffers);
+	*out = s->context;
+	ret = open_memory(s, buffer_bytes(s) * s->values->buffers);
 	/* Only the program's buffers count. */
 	pinion_heap_free(s->heap, s->from_heap);
 	pinion_heap_close(s->heap);
 	s->heap = NULL;
-	sampler.context = s->context;
-	if (!ret)
-		ret = -pthread_create(&sampler.thread, NULL, sample, &sampler);
-	if (!ret) {
-		ret = run_periods(s, &sampler, out);
-		atomic_store(&sampler.stop, true);
-		pthread_join(sampler.thread, NULL);
-		out->mean_bytes = sampler.sum / sampler.n;
-	}
-	close_memory(s);
-	pinion_close(s->context);
 	return ret;
 }
 
-static void print_helped(struct state *s, const char *mode,
-			 const struct helped *h, const struct helped *pinned)
+static void helper_close(void *arg)
 {
-	const struct pn_report_cell row[] = {
-		PN_CELL_TEXT("experiment", NULL, 0, "helper"),
-		PN_CELL_TEXT("mode", "mode", -12, mode),
-		PN_CELL_NUMBER("seconds", "seconds", 10, h->seconds),
-		PN_CELL_NUMBER("time", "time, of pinned", 16,
-			       h->seconds / pinned->seconds),
-		PN_CELL_NUMBER("late_percent", "late %", 8, 100 * h->late),
-		PN_CELL_NUMBER("mean_mib", "MiB registered", 16,
-			       h->mean_bytes / (1 << 20)),
-		PN_CELL_NUMBER("memory", "of pinned", 10,
-			       h->mean_bytes / pinned->mean_bytes),
-		PN_CELL_COUNT("ahead", "ahead", 7, h->stats.registered),
-		PN_CELL_COUNT("kept", "kept", 7, h->stats.kept),
-	};
+	struct state *s = arg;
 
-	pn_report_row(&s->report, row, PN_ARRAY_LEN(row));
+	close_memory(s);
+	pinion_close(s->context);
+	s->context = NULL;
+	s->buffer = NULL;
+	s->gpu = 0;
 }
 
-static const struct {
-	const char *name;
-	const char *options[4];
-	size_t n;
-} modes[] = {
-	{ "pinned", { "helper=off" }, 1 },
-	{ "learned", { "helper=own", "helper_predictor=learned" }, 2 },
-	{ "shortest", { "helper=own", "helper_predictor=shortest" }, 2 },
-	{ "periodic", { "helper=own", "helper_predictor=periodic" }, 2 },
-	{ "economical",
-	  { "helper=own", "helper_predictor=learned", "helper_patience=100" },
-	  3 },
-};
+static int copy_buffer(void *arg, unsigned buffer)
+{
+	struct state *s = arg;
+
+	return put_pinned(s, s->buffer, s->values->bytes,
+			  buffer * buffer_bytes(s));
+}
 
 static int run_helper(struct state *s)
 {
-	struct helped pinned = { 0 }, h;
-	int ret = 0;
+	const struct values *v = s->values;
+	const struct pn_rhythm rhythm = { .buffers = (unsigned)v->buffers,
+					  .periods = (unsigned)v->periods,
+					  .period_ns = v->period,
+					  .open = helper_open,
+					  .use = copy_buffer,
+					  .close = helper_close,
+					  .arg = s,
+					  .experiment = "helper",
+					  .key = "gpu",
+					  .value = s->name };
 
 	pn_report_head(&s->report, "the helper with a periodic program");
-	for (unsigned m = 0; !ret && m < PN_ARRAY_LEN(modes); m++) {
-		ret = run_mode(s, modes[m].options, modes[m].n, &h);
-		if (ret)
-			break;
-		if (!m)
-			pinned = h;
-		print_helped(s, modes[m].name, &h, &pinned);
-	}
-	return ret;
+	return pn_rhythm_run(&rhythm, &s->report);
 }
 
 static int run_gpu(const void *v, char *const *operands)

@@ -2,7 +2,7 @@
 /*
  * Question: what does registered memory from a heap cost, compared with
  * malloc() and with explicit registration? (Levy and others 2020, figures 1
- * to 7.)
+ * to 6; figure 7 is bench_view.c.)
  *
  *   register  registering a buffer of malloc(), and deregistering it
  *   new       memory that was never registered: nothing is freed until all
@@ -11,10 +11,6 @@
  *             malloc() and registering is the cost without a heap (freeing and
  *             deregistering are not counted)
  *   put       allocating a buffer and putting its contents to the other end
- *   view      moving the contents of an array to the other end: an array in
- *             heap memory (pinned), one in ordinary memory that is registered
- *             for it (host), one that is copied into heap memory (serialise);
- *             and the prediction of the device's costs for each
  *
  * The alternatives are measured alternately, trial by trial, and rows give
  * medians over the trials; `reuse` times batches, since one pair is shorter
@@ -50,7 +46,7 @@ static const struct pn_option options[] = {
 	PN_BENCH_OPTIONS("128", "2M", "60s"),
 	{ "trials", PN_OPTION_NUMBER, "1000", "number of trials",
 	  offsetof(struct values, trials), 3, MAX_TRIALS, NULL },
-	{ "what", PN_OPTION_TEXT, "register,new,reuse,put,view",
+	{ "what", PN_OPTION_TEXT, "register,new,reuse,put",
 	  "experiments, separated by commas", offsetof(struct values, what), 0,
 	  0, NULL },
 };
@@ -502,107 +498,6 @@ static int measure_put(struct state *state, size_t bytes)
 	return 0;
 }
 
-/* --- view ----------------------------------------------------------------- */
-
-/* Moves the contents of an existing array. blocks[0] is in heap memory,
- * blocks[1] in ordinary memory. */
-static int view_pinned(struct state *state, size_t bytes, double *ns)
-{
-	void *view = state->blocks[0];
-	uint64_t start = pn_device_now(state->device);
-	int ret = put_bytes(state, view, bytes,
-			    pn_heap_mr(state->heap, view)->lkey);
-
-	*ns = since(state, start);
-	return ret;
-}
-
-static int view_host(struct state *state, size_t bytes, double *ns)
-{
-	struct pn_mr *mr = &state->mrs[0];
-	uint64_t start = pn_device_now(state->device);
-	int ret = register_buffer(state, state->blocks[1], bytes, mr);
-
-	if (ret)
-		return ret;
-	ret = put_bytes(state, mr->addr, bytes, mr->lkey);
-	*ns = since(state, start);
-	pn_device_deregister(state->device, &mr, 1);
-	return ret;
-}
-
-static int view_serialise(struct state *state, size_t bytes, double *ns)
-{
-	uint64_t start = pn_device_now(state->device);
-	void *p = pinion_heap_malloc(state->heap, bytes);
-	int ret;
-
-	if (!p)
-		return -errno;
-	pn_copy(state->device, p, state->blocks[1], bytes);
-	ret = put_bytes(state, p, bytes, pn_heap_mr(state->heap, p)->lkey);
-	*ns = since(state, start);
-	pinion_heap_free(state->heap, p);
-	return ret;
-}
-
-static int try_view(struct state *state, size_t bytes, size_t i)
-{
-	int ret = view_pinned(state, bytes, &state->heap_ns[i]);
-
-	if (!ret)
-		ret = view_host(state, bytes, &state->explicit_ns[i]);
-	if (!ret)
-		ret = view_serialise(state, bytes, &state->malloc_ns[i]);
-	return ret;
-}
-
-static void print_view(struct state *state, size_t bytes, size_t n)
-{
-	const struct pn_costs *c = &state->device->costs;
-	size_t npages = pn_range_npages((uintptr_t)state->blocks[1], bytes);
-	double put = c->put_ns + c->put_byte_ns * (double)bytes;
-	double reg = c->register_ns + c->register_page_ns * (double)npages;
-	double copy = c->copy_byte_ns * (double)bytes;
-	double pinned = pn_median(state->heap_ns, n);
-	double host = pn_median(state->explicit_ns, n);
-	const struct pn_report_cell cells[] = {
-		PN_CELL_TEXT("what", "what", -6, "view"),
-		PN_CELL_BYTES("bytes", "bytes", 6, bytes),
-		PN_CELL_COUNT("threads", NULL, 0, 1),
-		PN_CELL_NUMBER("ns_pinned", "pinned ns", 10, pinned),
-		PN_CELL_NUMBER("ns_host", "host ns", 10, host),
-		PN_CELL_NUMBER("ns_serialise", "serialise ns", 12,
-			       pn_median(state->malloc_ns, n)),
-		PN_CELL_NUMBER("speedup", "speedup", 8, host / pinned),
-		PN_CELL_NUMBER("predicted_pinned_ns", "predicted", 10, put),
-		PN_CELL_NUMBER("predicted_host_ns", "(host)", 10, put + reg),
-		PN_CELL_NUMBER("predicted_serialise_ns", "(serialise)", 11,
-			       put + copy),
-		PN_CELL_COUNT("trials", "trials", 6, n),
-	};
-
-	pn_report_row(&state->run->report, cells, PN_ARRAY_LEN(cells));
-}
-
-static int measure_view(struct state *state, size_t bytes)
-{
-	int n = -ENOMEM;
-
-	state->blocks[0] = pinion_heap_malloc(state->heap, bytes);
-	state->blocks[1] = malloc(bytes);
-	if (state->blocks[0] && state->blocks[1]) {
-		memset(state->blocks[0], 1, bytes);
-		memset(state->blocks[1], 2, bytes);
-		n = try_all(state, bytes, try_view);
-	}
-	if (n > 0)
-		print_view(state, bytes, (size_t)n);
-	pinion_heap_free(state->heap, state->blocks[0]);
-	free(state->blocks[1]);
-	return n < 0 ? n : 0;
-}
-
 /* --- all of it ------------------------------------------------------------ */
 
 static const struct experiment {
@@ -610,9 +505,10 @@ static const struct experiment {
 	int (*measure)(struct state *state, size_t bytes);
 	unsigned points; /* per size */
 } experiments[] = {
-	{ "register", measure_register, 1 }, { "new", measure_new, 1 },
-	{ "reuse", measure_reuse, 3 },	     { "put", measure_put, 1 },
-	{ "view", measure_view, 1 },
+	{ "register", measure_register, 1 },
+	{ "new", measure_new, 1 },
+	{ "reuse", measure_reuse, 3 },
+	{ "put", measure_put, 1 },
 };
 
 /* Whether a comma-separated list contains the name. */
@@ -719,8 +615,8 @@ static int run_heap(const void *v, char *const *operands)
 
 	(void)operands;
 	if (!*values->what || !all_known(values->what))
-		return pn_usage_error("--what takes register, new, reuse, put "
-				      "and view, separated by commas");
+		return pn_usage_error("--what takes register, new, reuse and "
+				      "put, separated by commas");
 	return pn_bench_execute(&pn_bench_heap, values, body);
 }
 
@@ -729,8 +625,7 @@ const struct pn_command pn_bench_heap = {
 	.help = "what does registered memory from a heap cost, compared with "
 		"malloc() and registering?",
 	.about = "The experiments of the paper on a heap of registered memory: "
-		 "registering, new memory, reused memory, puts, and moving an "
-		 "array with three strategies.",
+		 "registering, new memory, reused memory, and puts.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),
 	.values_bytes = sizeof(struct values),

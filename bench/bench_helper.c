@@ -17,14 +17,21 @@
  *   predictor    accuracy of predictions: the share within 5 % and 0.5 %, for
  *                each predictor, window and jitter; `window` is the context
  *                length of learned and shortest, and the number of compared
- *                calls of periodic
+ *                calls of periodic. "one site": all calls come from the same
+ *                place, as those of a library that hides its callers
+ *   latency      time of a message by its size under each scheme, with and
+ *                without reuse of buffers (the paper's figures 9 and 10)
  *   figure1      the paper's microbenchmark, with and without reuse of buffers
- *   nas          BT, LU, SP, CG, FT on four nodes
- *   limit        FT with 3.58 GB to register per rank, and a budget of 3 GB:
- *                `scheme` helper without and with it
+ *   nas          BT, LU, SP, CG, FT on four nodes; also with `auto`, with the
+ *                helper and without
+ *   limit        FT with 3.58 GB to register per rank: left pinned and with
+ *                the helper, without a limit and with one of 3 GB, and the
+ *                helper with 2 GB, less than it takes
  *   recorded     traces of real programs (--traces), replayed at their times
  *                over one node: registered memory and late registrations with
  *                the predictors shortest and learned
+ *   tuned        these traces, every second one to choose helper_patience by,
+ *                the others to judge it, and the other way round
  *   cores        SP and CG, six ranks on a machine with two idle cores: own
  *                core for each helper, aggressive, conservative
  *   aggregation  FT on 16 ranks, four on a machine, two random groupings
@@ -32,9 +39,15 @@
  *   memory       registered memory over time, of each process and of its
  *                machine: figure1, the NAS shapes, aggregation. One row per
  *                point of a series (series.h); drawn for people
+ *   periodic     (only by name) these programs between two processes over
+ *                --device, in real time, with `cached` and `auto`, with the
+ *                helper and without; with --traces, recorded requests instead
+ *                (periodic.h)
  *   recording    what recording messages for the helper costs on the critical
  *                path, between two processes over --device, in real time
  *                (overhead.h)
+ *   rhythm       a program with a rhythm over --device, in real time, left
+ *                pinned and with each predictor (rhythm.h)
  * registered_bytes_* are of one machine (the first); communication_s is the
  * mean of all ranks, time_s the end of the last one, in virtual time.
  * late_percent: transfers that had to register a buffer that had been
@@ -49,6 +62,8 @@
 #include "bench/bench.h"
 #include "bench/cluster.h"
 #include "bench/overhead.h"
+#include "bench/periodic.h"
+#include "bench/rhythm.h"
 #include "bench/timed_replay.h"
 #include "device/profiles.h"
 
@@ -61,20 +76,22 @@ struct values {
 	char cost[PN_OPTION_TEXT_BYTES];
 	char traces[PN_OPTION_TEXT_BYTES];
 	char shape[PN_OPTION_TEXT_BYTES];
-	uint64_t nodes, patience, seed;
+	uint64_t nodes, patience, seed, periods, rounds, steps;
 };
 
 #define FIELD(name) offsetof(struct values, name)
 
 static const struct pn_option options[] = {
 	{ "experiment", PN_OPTION_TEXT, "",
-	  "only this experiment (predictor, figure1, nas, limit, recorded, "
-	  "cores, aggregation, scaling, memory, recording)",
+	  "only this experiment (predictor, latency, figure1, nas, limit, "
+	  "recorded, tuned, cores, aggregation, scaling, memory, periodic, "
+	  "recording, rhythm)",
 	  FIELD(experiment), 0, 0, NULL },
 	{ "cost", PN_OPTION_TEXT, "ou2009", "cost profile of the nodes",
 	  FIELD(cost), 0, 0, NULL },
 	{ "shape", PN_OPTION_TEXT, "",
-	  "only this program of nas and memory (bt, lu, sp, cg, ft)",
+	  "only this program of nas, memory and periodic (bt, lu, sp, cg, "
+	  "ft)",
 	  FIELD(shape), 0, 0, NULL },
 	{ "traces", PN_OPTION_TEXT, "", "folder of traces (*.csv, *.csv.gz)",
 	  FIELD(traces), 0, 0, NULL },
@@ -85,8 +102,16 @@ static const struct pn_option options[] = {
 	  FIELD(seed), 1, 1000000000, NULL },
 	{ "nodes", PN_OPTION_NUMBER, "1024",
 	  "maximum number of nodes of scaling", FIELD(nodes), 16, 1024, NULL },
-	{ "device", PN_OPTION_TEXT, "soft", "the device of recording",
-	  FIELD(common.device), 0, 0, NULL },
+	{ "periods", PN_OPTION_NUMBER, "16", "rhythm: how many periods count",
+	  FIELD(periods), 1, 10000, NULL },
+	{ "rounds", PN_OPTION_NUMBER, "5", "of periodic", FIELD(rounds), 1, 99,
+	  NULL },
+	{ "steps", PN_OPTION_NUMBER, "0",
+	  "iterations of periodic's programs (0: about 6 s)", FIELD(steps), 0,
+	  1000000, NULL },
+	{ "device", PN_OPTION_TEXT, "soft",
+	  "the device of periodic, recording and rhythm", FIELD(common.device),
+	  0, 0, NULL },
 	PN_COMMAND_JSON(struct values, common.json),
 };
 
@@ -226,7 +251,9 @@ static const double jitters[] = { 0.001, 0.01, 0.1 };
 
 struct guess {
 	struct pn_callsites_attr attr;
+	double link_gbps;
 	unsigned window;
+	bool one_site; /* a library hides where calls come from */
 };
 
 struct hits {
@@ -246,8 +273,8 @@ static void count(struct hits *hits, const struct pn_call_result *v)
 	hits->within_0_5 += error <= 0.005;
 }
 
-/* Rank 0 of a shape without the others: messages take their time on the link.
- */
+/* Rank 0 of a shape without the others: messages take their time on the link,
+ * with gbps. */
 static int predict_shape(const char *shape, const struct guess *guess,
 			 double jitter, struct hits *hits)
 {
@@ -278,7 +305,8 @@ static int predict_shape(const char *shape, const struct guess *guess,
 				   step->bytes },
 			.kind = step->action,
 			.nframes = 1,
-			.frames = { (uintptr_t)step->site },
+			.frames = { guess->one_site ? 1
+						    : (uintptr_t)step->site },
 		};
 
 		if (step->action == PN_COMPUTE)
@@ -287,7 +315,7 @@ static int predict_shape(const char *shape, const struct guess *guess,
 			continue;
 		now += 1000;
 		if (step->action == PN_POST_SEND)
-			now += (double)step->bytes / 0.9;
+			now += (double)step->bytes / guess->link_gbps;
 		pn_window_add(&window, guess->window, &call);
 		ret = pn_callsites_add_call(sequence, &call, &verdict);
 		if (!ret)
@@ -308,9 +336,10 @@ static void print_prediction(struct bench *b, const char *shape,
 	unsigned window = guess->attr.predictor == PN_PREDICT_PERIODIC
 				  ? guess->attr.periodic
 				  : guess->window;
+	char name[32];
 	struct pn_report_cell cells[] = {
 		PN_CELL_TEXT("experiment", "experiment", -11, "predictor"),
-		PN_CELL_TEXT("shape", "shape", -6, shape),
+		PN_CELL_TEXT("shape", "shape", -16, name),
 		PN_CELL_TEXT("predictor", "predictor", -9,
 			     pn_predictor_name(guess->attr.predictor)),
 		PN_CELL_COUNT("window", "window", 6, window),
@@ -322,6 +351,8 @@ static void print_prediction(struct bench *b, const char *shape,
 			       n ? 100 * (double)h->within_0_5 / n : NAN),
 	};
 
+	snprintf(name, sizeof(name), "%s%s", shape,
+		 guess->one_site ? ", one site" : "");
 	pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
 }
 
@@ -355,13 +386,42 @@ static int predict(struct bench *b, const struct guess *guess, double jitter)
 	return 0;
 }
 
+/* Behind a library that hides who calls it: the programs, and one in which the
+ * calls before tell what the site would. */
+static int predict_hidden(struct bench *b, struct guess *guess)
+{
+	struct hits h = { 0 };
+	int ret;
+
+	guess->one_site = true;
+	ret = predict(b, guess, jitters[0]);
+	if (!ret)
+		ret = predict_shape("solver", guess, jitters[0], &h);
+	if (!ret)
+		print_prediction(b, "solver", guess, jitters[0], &h);
+	guess->one_site = false;
+	return ret;
+}
+
+/* With the costs of the profile. */
+static struct guess guess_of(const struct bench *b)
+{
+	const double *v = pn_profile_find(b->values->cost)->value;
+
+	return (struct guess){
+		.attr = { .costs = { .register_ns =
+					     1e3 * v[PN_PROFILE_REGISTER_US],
+				     .register_page_ns =
+					     1e3 *
+					     v[PN_PROFILE_REGISTER_PAGE_US] } },
+		.link_gbps = v[PN_PROFILE_LINK_GBPS],
+	};
+}
+
 static int predictor(struct bench *b)
 {
 	static const unsigned windows[] = { 8, 32, 128, 512 };
-	struct guess guess = {
-		.attr = { .costs = { .register_ns = 7420,
-				     .register_page_ns = 770 } },
-	};
+	struct guess guess = guess_of(b);
 	int ret = 0;
 
 	for (size_t j = 0; j < PN_ARRAY_LEN(jitters) && !ret; j++) {
@@ -380,6 +440,80 @@ static int predictor(struct bench *b)
 		}
 		guess.attr.periodic = 0;
 	}
+	for (unsigned w = 0; w <= 4 && !ret; w++) {
+		guess.window = w;
+		guess.attr.predictor = PN_PREDICT_SHORTEST;
+		ret = predict_hidden(b, &guess);
+		guess.attr.predictor = PN_PREDICT_LEARNED;
+		if (!ret)
+			ret = predict_hidden(b, &guess);
+	}
+	return ret;
+}
+
+/* --- latency -------------------------------------------------------------- */
+
+/* The default of figure1: ten iterations of three messages. */
+#define LATENCY_MESSAGES 30
+#define LATENCY_LARGE	 (1 << 20) /* the paper's bound is for more */
+
+/* `left_us`: the same message with memory left pinned. */
+static void print_latency(struct bench *b, const struct pn_cluster_attr *attr,
+			  double us, double left_us)
+{
+	struct pn_report_cell cells[] = {
+		PN_CELL_TEXT("experiment", "experiment", -11, "latency"),
+		PN_CELL_TEXT("shape", "shape", -8,
+			     attr->program.fresh ? "no_reuse" : "reuse"),
+		PN_CELL_BYTES("bytes", "bytes", 7, attr->program.bytes),
+		PN_CELL_TEXT("scheme", "scheme", -21,
+			     pn_scheme_name(attr->scheme)),
+		PN_CELL_NUMBER("latency_us", "latency us", 10, us),
+		PN_CELL_NUMBER("of_left_pinned", "of pinned", 9, us / left_us),
+		PN_CELL_NUMBER("more_percent", "more %", 7,
+			       100 * (us / left_us - 1)),
+		PN_CELL_FLAG("large", NULL, 0,
+			     attr->program.bytes > LATENCY_LARGE),
+	};
+
+	pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
+}
+
+/* Leave-pinned, the first scheme, is what the others are compared with. */
+static int latency_of(struct bench *b, bool fresh, size_t bytes)
+{
+	double left_us = NAN;
+
+	for (unsigned s = 0; s <= PN_SCHEME_HELPER; s++) {
+		struct pn_cluster_attr attr = attr_of(b, "figure1", 2, 0);
+		struct pn_cluster_result result;
+		double us;
+		int ret;
+
+		attr.program.fresh = fresh;
+		attr.program.bytes = bytes;
+		attr.scheme = (enum pn_scheme)s;
+		ret = pn_cluster_run(&attr, &result);
+		if (ret)
+			return ret;
+		us = result.communication_s * 1e6 / LATENCY_MESSAGES;
+		if (attr.scheme == PN_SCHEME_LEAVE_PINNED)
+			left_us = us;
+		print_latency(b, &attr, us, left_us);
+	}
+	return 0;
+}
+
+/* Without noise, and the two ranks compute equally long: neither waits for the
+ * other. */
+static int latency(struct bench *b)
+{
+	int ret = 0;
+
+	for (unsigned fresh = 0; fresh < 2 && !ret; fresh++)
+		for (size_t bytes = 16 << 10; bytes <= 16 << 20 && !ret;
+		     bytes *= 2)
+			ret = latency_of(b, fresh, bytes);
 	return ret;
 }
 
@@ -388,7 +522,7 @@ static int predictor(struct bench *b)
 static int figure1(struct bench *b)
 {
 	for (int fresh = 0; fresh < 2; fresh++) {
-		for (unsigned s = 0; s < PN_SCHEME_COUNT; s++) {
+		for (unsigned s = 0; s <= PN_SCHEME_HELPER; s++) {
 			struct pn_cluster_attr attr =
 				attr_of(b, "figure1", 2, 0.001);
 			int ret;
@@ -410,6 +544,23 @@ static bool shape_wanted(const struct bench *b, const char *shape)
 	return !*b->values->shape || !strcmp(b->values->shape, shape);
 }
 
+/* The other schemes, and the paper's predictor. */
+static int nas_others(struct bench *b, struct pn_cluster_attr attr)
+{
+	const char *shape = attr.program.shape;
+	int ret = 0;
+
+	for (unsigned s = PN_SCHEME_ON_DEMAND; s < PN_SCHEME_COUNT && !ret;
+	     s++) {
+		attr.scheme = (enum pn_scheme)s;
+		if (s != PN_SCHEME_HELPER)
+			ret = run_one(b, "nas", shape, &attr, NULL);
+	}
+	attr.scheme = PN_SCHEME_HELPER;
+	attr.predictor = PN_PREDICT_SHORTEST;
+	return ret ? ret : run_one(b, "nas", shape, &attr, NULL);
+}
+
 static int nas_of(struct bench *b, double jitter)
 {
 	double saved, sum = 0;
@@ -421,15 +572,8 @@ static int nas_of(struct bench *b, double jitter)
 		if (!shape_wanted(b, nas[i]))
 			continue;
 		ret = compare(b, "nas", nas[i], attr, &saved);
-		for (unsigned s = PN_SCHEME_ON_DEMAND;
-		     s < PN_SCHEME_HELPER && !ret; s++) {
-			attr.scheme = (enum pn_scheme)s;
-			ret = run_one(b, "nas", nas[i], &attr, NULL);
-		}
-		attr.scheme = PN_SCHEME_HELPER;
-		attr.predictor = PN_PREDICT_SHORTEST;
 		if (!ret)
-			ret = run_one(b, "nas", nas[i], &attr, NULL);
+			ret = nas_others(b, attr);
 		if (ret)
 			return ret;
 		sum += saved;
@@ -451,29 +595,39 @@ static int nas_all(struct bench *b)
 	return ret;
 }
 
-/* Three quarters of three arrays are sent: 3.58 GB. */
+/* Three quarters of three arrays are sent: 3.58 GB. Limits below what each
+ * scheme takes without one, so that they are reached; and the paper's. */
 static int limit(struct bench *b)
 {
+	static const struct {
+		enum pn_scheme scheme;
+		size_t gb; /* 0: no limit */
+	} runs[] = { { PN_SCHEME_LEAVE_PINNED, 0 },
+		     { PN_SCHEME_LEAVE_PINNED, 3 },
+		     { PN_SCHEME_HELPER, 0 },
+		     { PN_SCHEME_HELPER, 3 },
+		     { PN_SCHEME_HELPER, 2 } };
 	struct pn_cluster_attr attr = attr_of(b, "ft", 4, 0.001);
-	struct pn_cluster_result free_of_it, under;
-	int ret;
+	struct pn_cluster_result free_of_it = { 0 }, result;
+	int ret = 0;
 
 	attr.program.bytes = (size_t)(4 * 3.58 * GB / 3 * 4 / 3);
 	attr.program.scale = 12;
-	attr.scheme = PN_SCHEME_LEAVE_PINNED;
-	ret = run_one(b, "limit", "ft", &attr, NULL);
-	attr.scheme = PN_SCHEME_HELPER;
-	if (!ret)
-		ret = run_one(b, "limit", "ft", &attr, &free_of_it);
-	attr.max_bytes = (size_t)3 * GB;
-	if (!ret)
-		ret = run_one(b, "limit", "ft", &attr, &under);
-	if (!ret)
-		pn_report_note(&b->report,
-			       "under the limit: time %+.3f %%, %llu fragments "
-			       "copied because the budget was full",
-			       -percent_less(under.time_s, free_of_it.time_s),
-			       (unsigned long long)under.copied);
+	for (size_t i = 0; i < PN_ARRAY_LEN(runs) && !ret; i++) {
+		attr.scheme = runs[i].scheme;
+		attr.max_bytes = runs[i].gb * GB;
+		ret = run_one(b, "limit", "ft", &attr, &result);
+		if (!runs[i].gb)
+			free_of_it = result;
+		else if (!ret)
+			pn_report_note(&b->report,
+				       "under the limit: time %+.3f %%, %llu "
+				       "fragments copied because the budget "
+				       "was full",
+				       -percent_less(result.time_s,
+						     free_of_it.time_s),
+				       (unsigned long long)result.copied);
+	}
 	return ret;
 }
 
@@ -684,7 +838,7 @@ static int watch_schemes(struct bench *b, const char *shape,
 	double scale = 0;
 	int ret = 0;
 
-	for (unsigned s = 0; s < PN_SCHEME_COUNT && !ret; s++) {
+	for (unsigned s = 0; s <= PN_SCHEME_HELPER && !ret; s++) {
 		attr.scheme = (enum pn_scheme)s;
 		if (all || s == PN_SCHEME_LEAVE_PINNED || s == PN_SCHEME_HELPER)
 			ret = watch(b, shape, attr, &scale);
@@ -765,7 +919,7 @@ static int replay_file(void *arg, const char *path, const char *name)
 
 	pn_report_progress(name);
 	attr.scheme = PN_SCHEME_LEAVE_PINNED;
-	ret = pn_timed_replay_run(&attr, &result);
+	ret = pn_timed_replay_run(&attr, &result, NULL);
 	if (ret == -ENODATA)
 		return 0; /* no request is long enough */
 	if (!ret)
@@ -773,7 +927,7 @@ static int replay_file(void *arg, const char *path, const char *name)
 	attr.scheme = PN_SCHEME_HELPER;
 	for (size_t i = 0; i < PN_ARRAY_LEN(predictors) && !ret; i++) {
 		attr.predictor = predictors[i];
-		ret = pn_timed_replay_run(&attr, &result);
+		ret = pn_timed_replay_run(&attr, &result, NULL);
 		if (!ret)
 			print_replay(b, name, attr.scheme, attr.predictor,
 				     &result);
@@ -789,6 +943,129 @@ static int recorded(struct bench *b)
 		return 0;
 	}
 	return pn_trace_files_each(b->values->traces, replay_file, b);
+}
+
+/* --- tuned on one half, judged on the other --------------------------------
+ */
+
+static const double patiences[] = { 250, 800, 2500, 8000, 25000 };
+
+#define NPATIENCES PN_ARRAY_LEN(patiences)
+
+/* Sums over the traces of a half: of ratios to `shortest`, so that each trace
+ * counts the same, and of late requests in percent. */
+struct half {
+	double byte_s[NPATIENCES], late[NPATIENCES];
+	unsigned n;
+};
+
+struct halves {
+	struct bench *b;
+	struct half half[2];
+	unsigned ntraces;
+};
+
+static int replay_tuned(void *arg, const char *path, const char *name)
+{
+	struct halves *h = arg;
+	struct half *half = &h->half[h->ntraces % 2];
+	struct pn_timed_replay_attr attr = { .path = path,
+					     .cost = h->b->values->cost,
+					     .scheme = PN_SCHEME_HELPER,
+					     .predictor = PN_PREDICT_SHORTEST,
+					     .window = 2 };
+	struct pn_cluster_result base, result;
+	int ret = pn_timed_replay_run(&attr, &base, NULL);
+
+	pn_report_progress(name);
+	if (ret)
+		return ret == -ENODATA ? 0 : ret;
+	attr.predictor = PN_PREDICT_LEARNED;
+	for (size_t i = 0; i < NPATIENCES && !ret; i++) {
+		attr.patience = patiences[i];
+		ret = pn_timed_replay_run(&attr, &result, NULL);
+		half->byte_s[i] += result.registered.mean_bytes /
+				   base.registered.mean_bytes;
+		half->late[i] += late_percent(&result) - late_percent(&base);
+	}
+	half->n++;
+	h->ntraces++;
+	return ret;
+}
+
+/* The least memory among the candidates that are late no more often, by a
+ * point; else the one that is late least. */
+static unsigned choose_patience(const struct half *half)
+{
+	unsigned best = 0;
+
+	for (unsigned i = 1; i < NPATIENCES; i++) {
+		bool good = half->late[i] <= half->n;
+		bool best_good = half->late[best] <= half->n;
+
+		if (good != best_good ? good
+				      : half->byte_s[i] < half->byte_s[best])
+			best = i;
+	}
+	return best;
+}
+
+static void print_half(struct bench *b, const struct half *half, bool judges,
+		       unsigned i)
+{
+	struct pn_report_cell cells[] = {
+		PN_CELL_TEXT("experiment", "experiment", -11, "tuned"),
+		PN_CELL_TEXT("half", "half", -8, judges ? "judged" : "chosen"),
+		PN_CELL_COUNT("traces", "traces", 6, half->n),
+		PN_CELL_NUMBER("patience", "patience", 8, patiences[i]),
+		PN_CELL_NUMBER("byte_seconds_ratio", "byte s", 7,
+			       half->byte_s[i] / half->n),
+		PN_CELL_NUMBER("late_points", "late +", 7,
+			       half->late[i] / half->n),
+	};
+
+	pn_report_row(&b->report, cells, PN_ARRAY_LEN(cells));
+}
+
+static int tuned(struct bench *b)
+{
+	struct halves h = { .b = b };
+	int ret = 0;
+
+	if (*b->values->traces)
+		ret = pn_trace_files_each(b->values->traces, replay_tuned, &h);
+	for (unsigned i = 0; i < 2 && !ret && h.ntraces > 1; i++) {
+		unsigned best = choose_patience(&h.half[i]);
+
+		print_half(b, &h.half[i], false, best);
+		print_half(b, &h.half[!i], true, best);
+	}
+	return ret;
+}
+
+/* --- real devices --------------------------------------------------------- */
+
+/* FT's arrays: 16 MiB of each rank, of which three quarters are sent. */
+static int periodic(struct bench *b)
+{
+	const struct values *values = b->values;
+	struct pn_report report = { .json = values->common.json,
+				    .bench = "helper" };
+	struct pn_spec spec;
+	struct pn_periodic_attr attr = { .device = spec.text,
+					 .shape = values->shape,
+					 .traces = values->traces,
+					 .rounds = (unsigned)values->rounds,
+					 .steps = (unsigned)values->steps,
+					 .bytes = (size_t)64 << 20 };
+
+	if (!*values->experiment)
+		return 0; /* minutes: only when asked for */
+	if (pn_spec_find(&spec, values->common.device))
+		return PN_BENCH_REPORTED;
+	report.device = spec.text;
+	report.emulated = strstr(spec.text, "cost=");
+	return pn_periodic_run(&attr, &report);
 }
 
 /* --- the critical path ---------------------------------------------------- */
@@ -828,6 +1105,21 @@ static int recording(struct bench *b)
 	return ret;
 }
 
+/* --- on a device ---------------------------------------------------------- */
+
+static int rhythm(struct bench *b)
+{
+	struct pn_report report = { .json = b->values->common.json,
+				    .bench = "helper" };
+	struct pn_spec spec;
+
+	if (pn_spec_find(&spec, b->values->common.device))
+		return PN_BENCH_REPORTED;
+	pn_report_progress("rhythm");
+	report.device = spec.text;
+	return pn_rhythm_run_messages((unsigned)b->values->periods, &report);
+}
+
 /* --- all of it ------------------------------------------------------------ */
 
 static const struct {
@@ -835,15 +1127,19 @@ static const struct {
 	int (*run)(struct bench *b);
 } experiments[] = {
 	{ "predictor", predictor },
+	{ "latency", latency },
 	{ "figure1", figure1 },
 	{ "nas", nas_all },
 	{ "limit", limit },
 	{ "recorded", recorded },
+	{ "tuned", tuned },
 	{ "cores", cores },
 	{ "aggregation", aggregation },
 	{ "scaling", scaling },
 	{ "memory", memory },
+	{ "periodic", periodic },
 	{ "recording", recording },
+	{ "rhythm", rhythm },
 };
 
 static bool wanted(const struct values *values, const char *name)

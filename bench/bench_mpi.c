@@ -13,7 +13,9 @@
  * of a point is the one with the least median; the ratio to it is the median of
  * the rounds' ratios. If there are variants of pinion (fixed protocols), the
  * best one is chosen by the odd rounds, and the ratio to it is that of the even
- * rounds: choosing and judging by the same rounds would reward luck.
+ * rounds: choosing and judging by the same rounds would reward luck. `learning`
+ * compares the time of the messages before the timed ones with the same
+ * variant's.
  *
  * On a virtual machine, the host chooses the cores and changes them: two that
  * share a cache exchange a line in a fifth of the time. Many short rounds give
@@ -65,7 +67,7 @@ static const struct pn_option options[] = {
 	  offsetof(struct values, windows), 0, 0, NULL },
 	{ "rounds", PN_OPTION_NUMBER, "9", "number of rounds",
 	  offsetof(struct values, rounds), 1, PN_COMPARISON_ROUNDS, NULL },
-	{ "warm", PN_OPTION_NUMBER, "200",
+	{ "warm", PN_OPTION_NUMBER, "4000",
 	  "messages of each size and window before the timed ones",
 	  offsetof(struct values, warm), 0, 1 << 20, NULL },
 	{ "time", PN_OPTION_TIME, "10ms",
@@ -103,6 +105,10 @@ static const struct part {
 	{ "startup", "2,4", "1", JOB, 0, 0, 0, false },
 	{ "program", "4", "1", JOB, 0, 0, 0, true },
 };
+
+/* What a job prints of a point: the time of an operation, of the operations
+ * before, from which a transport may learn, and of the core's loop. */
+enum figure { TIMED, LEARNING, LOOP, NFIGURES };
 
 struct state {
 	const struct values *values;
@@ -233,6 +239,19 @@ static const char *name_of(const struct state *s, int stack)
 	return stack < 0 ? "" : s->stacks.all[stack].name;
 }
 
+/* The time of the first messages to that of another stack. */
+static double learning_to(const struct state *s, unsigned stack, int other,
+			  size_t point)
+{
+	const struct pn_comparison *c = &s->comparison;
+	double us = pn_comparison_median(c, stack, point, LEARNING), to;
+
+	if (other < 0 || !(us > 0))
+		return NAN;
+	to = pn_comparison_median(c, (unsigned)other, point, LEARNING);
+	return us / to;
+}
+
 static void print_row(struct state *s, unsigned stack, size_t point,
 		      struct references to)
 {
@@ -260,6 +279,11 @@ static void print_row(struct state *s, unsigned stack, size_t point,
 		PN_CELL_TEXT("best_fixed", variants ? "best fixed" : NULL, 24,
 			     name_of(s, to.fixed)),
 		PN_CELL_NUMBER("time_to_best_fixed", variants, 8, fixed),
+		PN_CELL_NUMBER("learning_us", NULL, 0,
+			       pn_comparison_median(c, stack, point, LEARNING)),
+		PN_CELL_NUMBER("learning_to_best_fixed",
+			       variants ? "learning" : NULL, 8,
+			       learning_to(s, stack, to.fixed, point)),
 		PN_CELL_COUNT("rounds", NULL, 0, c->nrounds),
 		PN_CELL_COUNT("slow_turns", "slow", 4,
 			      pn_comparison_slow_rounds(c, stack, point)),
@@ -303,7 +327,7 @@ static int run_part(struct state *s)
 
 	memset(&s->comparison, 0, sizeof(s->comparison));
 	s->comparison.nkeys = 1;
-	s->comparison.nfigures = 2;
+	s->comparison.nfigures = NFIGURES;
 	for (unsigned r = 0; !ret && r < s->values->rounds; r++)
 		ret = run_round(s);
 	pn_report_progress(NULL);

@@ -9,6 +9,10 @@
  * buffers of two processes: where register_us is larger, registering on demand
  * costs more than the transfer itself.
  *
+ * kernel_percent is the kernel's share of the CPU time of registering and
+ * deregistering, from getrusage(2) over SHARE_NS of repetitions: the kernel
+ * samples it, so it is good to some per cent.
+ *
  * Untouched pages are made untouched again before every trial (MADV_DONTNEED),
  * so registering them includes the page faults. Huge pages are verified in
  * smaps; without them the series is left out.
@@ -19,12 +23,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "base/range.h"
 #include "base/regression.h"
 #include "bench/bench.h"
 
 #define MAX_POINTS 48
+#define SHARE_NS   (100 * PN_NS_PER_MS)
 
 enum which { FIRST, SECOND, BOTH };
 
@@ -64,6 +70,7 @@ struct point {
 	const struct series *series;
 	size_t bytes, pages, trials;
 	double register_us, deregister_us, put_us;
+	double kernel_percent; /* NAN: not measured */
 };
 
 struct state {
@@ -165,6 +172,38 @@ static int measure_register(struct state *state, struct point *point)
 	return ret;
 }
 
+static double us_of(const struct timeval *t)
+{
+	return (double)t->tv_sec * 1e6 + (double)t->tv_usec;
+}
+
+/* Virtual time has no kernel. */
+static int measure_share(struct state *state, struct point *point)
+{
+	struct pn_mr mr = { .addr = point->series->buffer,
+			    .len = point->bytes };
+	struct pn_mr *list = &mr;
+	uint64_t end = pn_clock_ns() + SHARE_NS;
+	struct rusage before, after;
+	double user, kernel;
+	int ret = 0;
+
+	point->kernel_percent = NAN;
+	if (state->run->virtual_time || !point->series->present)
+		return 0;
+	getrusage(RUSAGE_THREAD, &before);
+	while (!ret && pn_clock_ns() < end) {
+		ret = pn_device_register(state->run->device, &list, 1);
+		if (!ret)
+			pn_device_deregister(state->run->device, &list, 1);
+	}
+	getrusage(RUSAGE_THREAD, &after);
+	user = us_of(&after.ru_utime) - us_of(&before.ru_utime);
+	kernel = us_of(&after.ru_stime) - us_of(&before.ru_stime);
+	point->kernel_percent = 100 * kernel / (user + kernel);
+	return ret;
+}
+
 static int put_trials(struct state *state, struct pn_mr *mr, double *ns)
 {
 	struct pn_pair *pair = state->run->pair;
@@ -215,6 +254,10 @@ static void print_point(struct pn_report *report, const struct point *p)
 		PN_CELL_NUMBER("deregister_us", "dereg. us", 10,
 			       p->deregister_us),
 		PN_CELL_NUMBER("put_us", "put us", 9, p->put_us),
+		PN_CELL_NUMBER("register_ns_per_byte", "ns/byte", 9,
+			       1e3 * p->register_us / (double)p->bytes),
+		PN_CELL_NUMBER("kernel_percent", "kernel %", 8,
+			       p->kernel_percent),
 	};
 
 	pn_report_row(report, row, PN_ARRAY_LEN(row));
@@ -236,6 +279,8 @@ static int measure_point(struct state *state, const struct series *s,
 	ret = measure_register(state, &point);
 	if (!ret)
 		ret = measure_put(state, &point);
+	if (!ret)
+		ret = measure_share(state, &point);
 	if (ret)
 		return ret;
 	print_point(&state->run->report, &point);

@@ -11,6 +11,12 @@
  *              adjacent, and on separate pages
  *   put, get   a put followed by a flag, answered by the same (the paper's put
  *              and fence); a get until its bytes have arrived
+ *   program    an application: each end computes for 100 us, then exchanges
+ *              eight buffers with the other, one after the other (receive
+ *              posted, send, wait), again and again. gain_percent is of the run
+ *              time; also those of the sends and of the communication
+ *   burst      the same, but all receives and sends are posted before any is
+ *              waited for, the receives first
  *   no_reuse   one way, never twice from the same buffer
  *   search     finding a buffer in the hash table and in a balanced tree
  *
@@ -42,6 +48,9 @@
 #define KIB	   ((size_t)1 << 10)
 #define BATCH	   64 /* messages one way before an answer */
 #define STEP	   64 /* distance of buffers that are never reused */
+#define NEIGHBOURS 8  /* buffers that a program exchanges in a step */
+#define COMPUTE_NS ((uint64_t)100 * PN_NS_PER_US)
+#define TAG_STEP   (UINT64_C(1) << 40)
 
 static const char *const modes[] = { "auto", "on", NULL };
 static const char *const structures[] = { "both", "hash", "tree", NULL };
@@ -59,7 +68,8 @@ struct values {
 static const struct pn_option options[] = {
 	PN_BENCH_OPTIONS("128", "8K", "30s"),
 	{ "what", PN_OPTION_TEXT, "all",
-	  "threshold, pingpong, spectrum, put, get, no_reuse or search",
+	  "threshold, pingpong, spectrum, put, get, program, burst, no_reuse "
+	  "or search",
 	  AT(what), 0, 0, NULL },
 	{ "mode", PN_OPTION_CHOICE, "auto",
 	  "value of the option reuse that is compared with reuse=off", AT(mode),
@@ -69,7 +79,7 @@ static const struct pn_option options[] = {
 	  structures },
 	{ "times", PN_OPTION_NUMBER, "0",
 	  "pingpong, put, get: number of repetitions (0: 10000 in virtual "
-	  "time, else 1000)",
+	  "time, else 1000); program, burst: of steps (2000, 200)",
 	  AT(times), 0, 1 << 24, NULL },
 	{ "buffers", PN_OPTION_NUMBER, "0",
 	  "spectrum: number of buffers (0: 1000 in virtual time, else 100)",
@@ -83,10 +93,16 @@ static const struct pn_option options[] = {
 	  0, 0, NULL },
 };
 
-enum what { PINGPONG, SPECTRUM, PUT, GET, NO_REUSE, NWHATS };
+enum what { PINGPONG, SPECTRUM, PUT, GET, PROGRAM, BURST, NO_REUSE, NWHATS };
 
-static const char *const names[NWHATS] = { "pingpong", "spectrum", "put", "get",
+static const char *const names[NWHATS] = { "pingpong", "spectrum", "put",
+					   "get",      "program",  "burst",
 					   "no_reuse" };
+
+static bool is_program(enum what what)
+{
+	return what == PROGRAM || what == BURST;
+}
 
 /* An exchange of both ends; its index is the order to the follower. */
 struct setup {
@@ -116,7 +132,10 @@ struct state {
 	struct pn_bench_run run;
 	const struct values *values;
 	struct pn_session *session;
-	double with[MAX_ROUNDS], without[MAX_ROUNDS];
+	struct times {
+		double total;		/* one way, of a message */
+		double sends, exchange; /* in a program; of the same */
+	} with[MAX_ROUNDS], without[MAX_ROUNDS];
 };
 
 /* --- one setup ------------------------------------------------------------ */
@@ -130,6 +149,7 @@ struct end {
 	size_t stride;
 	struct pinion_exposure *exposure; /* of the inbox */
 	struct pinion_remote *remote;
+	double send_ns, exchange_ns; /* of a program, sums */
 };
 
 static const struct pn_pages_policy present = { .huge = PN_PAGES_NORMAL,
@@ -167,6 +187,9 @@ static size_t arena_bytes(const struct end *e)
 	switch (g->what) {
 	case SPECTRUM:
 		return g->n * e->stride + g->bytes;
+	case PROGRAM:
+	case BURST:
+		return NEIGHBOURS * e->stride + g->bytes;
 	case NO_REUSE:
 		return (e->leads ? g->n * STEP : 0) + g->bytes;
 	default:
@@ -299,6 +322,77 @@ static int pass(struct end *e, uint64_t i)
 			: pn_session_send(e->session, &flag, 1);
 }
 
+static struct pinion_message step_message(struct end *e, const void *buf)
+{
+	return (struct pinion_message){ .size = sizeof(struct pinion_message),
+					.buf = (void *)buf,
+					.len = e->setup.bytes,
+					.tag = TAG_STEP,
+					.peer = e->session->peer };
+}
+
+static int wait_all(struct end *e, struct pinion_request **requests, size_t n)
+{
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < n; i++)
+		ret = pinion_wait(e->session->ep, requests[i], PINION_FOREVER,
+				  NULL);
+	return ret;
+}
+
+/* n receives are posted and n buffers sent. The sends are waited for at once by
+ * a blocking program, else when all has arrived. */
+static int swap(struct end *e, unsigned first, unsigned n)
+{
+	struct pn_device *device = e->session->device;
+	struct pinion_message m = step_message(e, e->inbox);
+	struct pinion_request *receives[NEIGHBOURS], *sends[NEIGHBOURS];
+	bool blocks = e->setup.what == PROGRAM;
+	uint64_t start;
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < n; i++)
+		ret = pinion_recv(e->session->ep, &m, &receives[i]);
+	start = pn_device_now(device);
+	for (unsigned i = 0; !ret && i < n; i++) {
+		m = step_message(e, e->arena + (first + i) * e->stride);
+		ret = pinion_send(e->session->ep, &m, &sends[i]);
+	}
+	if (!ret && blocks)
+		ret = wait_all(e, sends, n);
+	e->send_ns += (double)(pn_device_now(device) - start);
+	if (!ret)
+		ret = wait_all(e, receives, n);
+	return ret || blocks ? ret : wait_all(e, sends, n);
+}
+
+static void compute(struct end *e)
+{
+	uint64_t until = pn_clock_ns() + COMPUTE_NS;
+
+	pn_device_consume_cpu(e->session->device, COMPUTE_NS);
+	while (!is_virtual(e->session) && pn_clock_ns() < until)
+		;
+}
+
+/* A step of a program. */
+static int step(struct end *e)
+{
+	uint64_t start;
+	int ret = 0;
+
+	compute(e);
+	start = pn_device_now(e->session->device);
+	if (e->setup.what == BURST)
+		ret = swap(e, 0, NEIGHBOURS);
+	for (unsigned i = 0; e->setup.what == PROGRAM && !ret && i < NEIGHBOURS;
+	     i++)
+		ret = swap(e, i, 1);
+	e->exchange_ns += (double)(pn_device_now(e->session->device) - start);
+	return ret;
+}
+
 static int act(struct end *e, uint64_t i)
 {
 	uint64_t times = e->setup.what == SPECTRUM ? i + 1 : 1;
@@ -309,6 +403,9 @@ static int act(struct end *e, uint64_t i)
 		return put(e);
 	case GET:
 		return get(e);
+	case PROGRAM:
+	case BURST:
+		return step(e);
 	case NO_REUSE:
 		return pass(e, i);
 	case SPECTRUM:
@@ -327,11 +424,13 @@ static double one_way_trips(const struct setup *g)
 
 	if (g->what == SPECTRUM)
 		n = n * (n + 1) / 2;
+	if (is_program(g->what))
+		return n * NEIGHBOURS;
 	return g->what == GET || g->what == NO_REUSE ? n : 2 * n;
 }
 
-/* Runs one end of the exchange; *ns is for one message, one way. */
-static int run_end(struct end *e, double *ns)
+/* Runs one end of the exchange; *times are for one message, one way. */
+static int run_end(struct end *e, struct times *times)
 {
 	char flag = 0;
 	uint64_t start;
@@ -348,8 +447,10 @@ static int run_end(struct end *e, double *ns)
 	start = pn_device_now(e->session->device);
 	for (uint64_t i = 0; !ret && i < e->setup.n; i++)
 		ret = act(e, i);
-	*ns = pn_device_since(e->session->device, start) /
-	      one_way_trips(&e->setup);
+	times->total = pn_device_since(e->session->device, start) /
+		       one_way_trips(&e->setup);
+	times->sends = e->send_ns / one_way_trips(&e->setup);
+	times->exchange = e->exchange_ns / one_way_trips(&e->setup);
 	if (!ret)
 		ret = exchange(e, &flag, &flag, 1);
 	pinion_remote_close(e->remote);
@@ -362,12 +463,13 @@ static int run_end(struct end *e, double *ns)
 static int run_follower(struct pn_session *session, uint64_t number)
 {
 	struct end e = { .session = session, .setup = unpack_setup(number) };
-	double ns;
+	struct times times;
 
-	return run_end(&e, &ns);
+	return run_end(&e, &times);
 }
 
-static int run_leader(struct state *s, const struct setup *setup, double *ns)
+static int run_leader(struct state *s, const struct setup *setup,
+		      struct times *times)
 {
 	struct end e = { .session = s->session,
 			 .setup = *setup,
@@ -375,7 +477,7 @@ static int run_leader(struct state *s, const struct setup *setup, double *ns)
 	int ret = pn_session_start_job(s->session, run_follower,
 				       pack_setup(setup));
 
-	return ret ? ret : run_end(&e, ns);
+	return ret ? ret : run_end(&e, times);
 }
 
 /* --- rows ----------------------------------------------------------------- */
@@ -415,6 +517,8 @@ static const char *path_of(const struct state *s, enum what what)
 
 struct result {
 	double with_ns, without_ns, gain;
+	/* of a program; NAN: no program */
+	double send_gain, communication_gain;
 	/* instructions of a send with the mechanism; NAN: not counted */
 	double instructions;
 	size_t rounds;
@@ -438,6 +542,12 @@ static void print(struct state *s, const struct setup *g,
 		PN_CELL_NUMBER("predicted_percent", "predicted", 9,
 			       predicted(s, g, r->without_ns)),
 		PN_CELL_NUMBER("copy_us", NULL, 0, copy_ns(s, g->bytes) / 1e3),
+		PN_CELL_NUMBER("send_gain_percent",
+			       is_program(g->what) ? "sends %" : NULL, 7,
+			       r->send_gain),
+		PN_CELL_NUMBER("communication_gain_percent",
+			       is_program(g->what) ? "communication %" : NULL,
+			       15, r->communication_gain),
 		PN_CELL_NUMBER("instructions_gain_percent", NULL, 0,
 			       r->instructions),
 		PN_CELL_TEXT("mode", NULL, 0, modes[s->values->mode]),
@@ -573,11 +683,11 @@ static double count_instructions(struct state *s, const struct setup *g)
 /* What is opened once (for example a pool of bounce buffers) is not timed. */
 static int warm_up(struct state *s, struct setup setup)
 {
-	double ns;
+	struct times times;
 
 	setup.n = 1;
 	setup.mode = PN_REUSE_OFF;
-	return run_leader(s, &setup, &ns);
+	return run_leader(s, &setup, &times);
 }
 
 static int run_round(struct state *s, struct setup setup, size_t round)
@@ -594,14 +704,44 @@ static int run_round(struct state *s, struct setup setup, size_t round)
 	return ret ? ret : run_leader(s, &setup, &s->without[round]);
 }
 
-/* The median of the gains of the rounds. */
-static double gain_of(const struct state *s, size_t rounds)
+static double time_of(const struct times *times, size_t at)
+{
+	return *(const double *)((const char *)times + at);
+}
+
+/* The medians of the rounds of one of the times, and of its gains. */
+static double median_of(const struct times *times, size_t rounds, size_t at)
+{
+	double list[MAX_ROUNDS];
+
+	for (size_t i = 0; i < rounds; i++)
+		list[i] = time_of(&times[i], at);
+	return pn_median(list, rounds);
+}
+
+static double gain_of(const struct state *s, size_t rounds, size_t at)
 {
 	double gains[MAX_ROUNDS];
 
 	for (size_t i = 0; i < rounds; i++)
-		gains[i] = 100 * (1 - s->with[i] / s->without[i]);
+		gains[i] = 100 * (1 - time_of(&s->with[i], at) /
+					      time_of(&s->without[i], at));
 	return pn_median(gains, rounds);
+}
+
+#define TIME(name) offsetof(struct times, name)
+
+static void summarize(const struct state *s, const struct setup *setup,
+		      struct result *r)
+{
+	bool program = is_program(setup->what);
+
+	r->gain = gain_of(s, r->rounds, TIME(total));
+	r->with_ns = median_of(s->with, r->rounds, TIME(total));
+	r->without_ns = median_of(s->without, r->rounds, TIME(total));
+	r->send_gain = program ? gain_of(s, r->rounds, TIME(sends)) : NAN;
+	r->communication_gain =
+		program ? gain_of(s, r->rounds, TIME(exchange)) : NAN;
 }
 
 static int measure(struct state *s, const struct setup *setup)
@@ -620,9 +760,7 @@ static int measure(struct state *s, const struct setup *setup)
 		pn_failed(names[setup->what], ret);
 		return PN_BENCH_REPORTED;
 	}
-	r.gain = gain_of(s, r.rounds);
-	r.with_ns = pn_median(s->with, r.rounds);
-	r.without_ns = pn_median(s->without, r.rounds);
+	summarize(s, setup, &r);
 	if (setup->what == NO_REUSE)
 		r.instructions = count_instructions(s, setup);
 	print(s, setup, &r);
@@ -640,6 +778,8 @@ static uint64_t count_of(const struct state *s, enum what what)
 		return v->messages    ? v->messages
 		       : virtual_time ? 1000000
 				      : 100000;
+	if (is_program(what) && !v->times)
+		return virtual_time ? 2000 : 200;
 	return v->times ? v->times : virtual_time ? 10000 : 1000;
 }
 
@@ -673,7 +813,7 @@ static int measure_all(struct state *s)
 	const struct pn_bench_values *v = &s->values->common;
 	int ret = 0;
 
-	pn_bench_plan(&s->run, 5 * pn_bench_nsizes(v->min, v->max));
+	pn_bench_plan(&s->run, 7 * pn_bench_nsizes(v->min, v->max));
 	pn_report_series(&s->run.report);
 	for (enum what w = 0; !ret && w < NWHATS; w++) {
 		if (!is_wanted(s, names[w]))

@@ -17,12 +17,16 @@
 /* Time slices of helpers that share a core, as of a scheduler. */
 #define SLICE_NS     (4 * PN_NS_PER_MS)
 
-static const char *const names[] = { "leave_pinned", "on_demand", "pipeline",
-				     "pipeline_leave_pinned", "helper" };
-static const int protocols[] = { PN_PROTOCOL_CACHED, PN_PROTOCOL_DEMAND,
-				 PN_PROTOCOL_PIPELINE,
-				 PN_PROTOCOL_CACHING_PIPELINE,
-				 PN_PROTOCOL_CACHED };
+static const char *const names[] = { "leave_pinned", "on_demand",
+				     "pipeline",     "pipeline_leave_pinned",
+				     "helper",	     "auto",
+				     "auto_helper" };
+static const int protocols[] = {
+	PN_PROTOCOL_CACHED,   PN_PROTOCOL_DEMAND,
+	PN_PROTOCOL_PIPELINE, PN_PROTOCOL_CACHING_PIPELINE,
+	PN_PROTOCOL_CACHED,   PN_PROTOCOL_AUTO,
+	PN_PROTOCOL_AUTO
+};
 
 const char *pn_scheme_name(enum pn_scheme scheme)
 {
@@ -230,13 +234,14 @@ static int make_program(struct rank *r)
 static int open_helper(struct rank *r)
 {
 	const struct pn_cluster_attr *attr = r->cluster->attr;
-	struct pn_helper_attr helper = { .device = r->device,
-					 .cache = r->cache,
+	struct pn_helper_attr helper = { .rails = { { r->device, r->cache } },
 					 .predictor = attr->predictor,
 					 .window = attr->window };
 
-	if (attr->scheme != PN_SCHEME_HELPER)
+	if (!pn_scheme_is_helped(attr->scheme))
 		return 0;
+	if (attr->scheme == PN_SCHEME_AUTO_HELPER)
+		helper.loss_percent = 1;
 	return pn_helper_open(&helper, &r->helper);
 }
 
@@ -428,7 +433,8 @@ static int run_world(struct cluster *c)
 		stop_meters(c, pn_sim_now(c->sim));
 	if (c->attr->script && (!ret || ret == -EDEADLK))
 		return 0;
-	return ret ? ret : c->error;
+	/* Ranks that wait for one that failed are its consequence. */
+	return c->error ? c->error : ret;
 }
 
 int pn_cluster_run(const struct pn_cluster_attr *attr,

@@ -27,8 +27,15 @@ enum pn_scheme {
 	PN_SCHEME_PIPELINE,
 	PN_SCHEME_PIPELINE_LEAVE_PINNED,
 	PN_SCHEME_HELPER,
+	PN_SCHEME_AUTO,
+	PN_SCHEME_AUTO_HELPER,
 	PN_SCHEME_COUNT,
 };
+
+static inline bool pn_scheme_is_helped(enum pn_scheme scheme)
+{
+	return scheme == PN_SCHEME_HELPER || scheme == PN_SCHEME_AUTO_HELPER;
+}
 
 const char *pn_scheme_name(enum pn_scheme scheme);
 

@@ -149,6 +149,13 @@ static double median_over(const double *samples, unsigned nrounds,
 	return median_of(some, n);
 }
 
+double pn_comparison_median(const struct pn_comparison *comparison,
+			    unsigned program, size_t point, unsigned figure)
+{
+	return median_over(comparison->samples[program][point][figure],
+			   comparison->nrounds, PN_ROUNDS_ALL);
+}
+
 int pn_comparison_best(const struct pn_comparison *comparison, unsigned set,
 		       size_t point, enum pn_rounds rounds)
 {

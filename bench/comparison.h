@@ -23,7 +23,7 @@
 #define PN_COMPARISON_POINTS   256
 #define PN_COMPARISON_COMMANDS 16
 #define PN_COMPARISON_KEYS     2
-#define PN_COMPARISON_FIGURES  2
+#define PN_COMPARISON_FIGURES  3
 
 /* Exit status of a command that cannot run here. */
 #define PN_COMPARISON_UNAVAILABLE 3
@@ -69,11 +69,15 @@ enum pn_rounds { PN_ROUNDS_ALL, PN_ROUNDS_ODD, PN_ROUNDS_EVEN };
 struct pn_spread pn_comparison_spread(const struct pn_comparison *comparison,
 				      unsigned program, size_t point);
 
-/* The median of the rounds' ratios of a command's first figure to another's.
+/* The median of the rounds' ratios of one command's first figure to another's.
  * NaN: no such round. */
 double pn_comparison_ratio(const struct pn_comparison *comparison,
 			   unsigned program, unsigned other, size_t point,
 			   enum pn_rounds rounds);
+
+/* The median of a figure (from 0) over all completed rounds, at least one. */
+double pn_comparison_median(const struct pn_comparison *comparison,
+			    unsigned program, size_t point, unsigned figure);
 
 /* The command of a set (bits) with the least median of its first figure over
  * some rounds; -1: the set is empty or there is no such round. */

@@ -4,7 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "base/range.h"
+
+/* Of all meters: held for some instructions. */
+static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
 
 /* A copy of the device's operations with two replaced. */
 struct metered_ops {
@@ -47,6 +51,7 @@ static void notify(const struct pn_meter *meter)
 
 static void more(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 {
+	pn_lock(&lock);
 	for (; meter; meter = meter->into) {
 		settle(meter, now_ns);
 		meter->bytes += bytes;
@@ -54,15 +59,18 @@ static void more(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 			meter->metered.peak_bytes = meter->bytes;
 		notify(meter);
 	}
+	pn_unlock(&lock);
 }
 
 static void less(struct pn_meter *meter, uint64_t now_ns, size_t bytes)
 {
+	pn_lock(&lock);
 	for (; meter; meter = meter->into) {
 		settle(meter, now_ns);
 		meter->bytes -= bytes;
 		notify(meter);
 	}
+	pn_unlock(&lock);
 }
 
 static int metered_register(struct pn_device *device, struct pn_mr *const *mrs,
@@ -114,18 +122,22 @@ void pn_meter_detach(struct pn_device *device)
 
 void pn_meter_start(struct pn_meter *meter, uint64_t now_ns)
 {
+	pn_lock(&lock);
 	*meter = (struct pn_meter){ .start_ns = now_ns,
 				    .since_ns = now_ns,
 				    .into = meter->into,
 				    .changed = meter->changed,
 				    .arg = meter->arg };
 	pn_series_start(&meter->series, now_ns);
+	pn_unlock(&lock);
 }
 
 void pn_meter_stop(struct pn_meter *meter, uint64_t now_ns)
 {
+	pn_lock(&lock);
 	settle(meter, now_ns);
 	if (now_ns > meter->start_ns)
 		meter->metered.mean_bytes =
 			meter->byte_ns / (double)(now_ns - meter->start_ns);
+	pn_unlock(&lock);
 }

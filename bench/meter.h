@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * meter -- measures the registered memory over time of one or several devices
- * of one simulation.
+ * meter -- measures the registered memory over time of one or several devices,
+ * of one simulation or of one process.
  *
  * A meter replaces the register and deregister calls of its devices: bytes
  * count from the beginning of a registration to the end of its deregistration.
  * A meter may also count into another one: that of a process into that of its
  * machine.
- * Threads: one; the devices are of one simulation.
+ * Threads: any register and deregister; one starts, stops and attaches.
  */
 #ifndef PN_BENCH_METER_H
 #define PN_BENCH_METER_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * mpi_patterns PATTERN MIN MAX FACTOR WINDOWS WARM US -- the ranks of `pinion
- * bench mpi`. Prints a line "bytes window microseconds loop" per size and
- * window: the mean time of an operation, and the loop time of the slowest
- * rank's core (core_speed.h), before or after. Sizes begin at MIN and grow by
- * FACTOR; WINDOWS is a list such as 1,4,16.
+ * bench mpi`. Prints a line "bytes window microseconds learning loop" per size
+ * and window: the mean time of an operation, that of the operations before it
+ * (0: none), and the loop time of the slowest rank's core (core_speed.h),
+ * before or after. Sizes begin at MIN and grow by FACTOR; WINDOWS is a list
+ * such as 1,4,16.
  *
  * Point-to-point loops are those of the OSU benchmarks, with one buffer out and
  * one in:
@@ -14,7 +15,8 @@
  *   bistream   the same in both directions at once, without an answer
  *   rate       as stream, of as many pairs of ranks as there are
  *   allreduce, alltoall, allgather
- *              one collective of many in a row; bytes are those of one rank
+ *              one collective of many in a row; bytes are those of one rank,
+ *              and allreduce sums them up as floats, if they are some
  *   bcast, scatter
  *              the same with a barrier behind each, since the root would
  *              otherwise run ahead. The OSU benchmarks time each collective
@@ -27,9 +29,10 @@
  *              and once back, and sums up 6 doubles of all
  *   none       nothing: the job starts and ends, and prints nothing
  *
- * WARM messages go first, but for no longer than WARM_S. Then batches of
- * operations follow, each longer than the one before, until one takes US
- * microseconds: that one is the result, as the slowest rank sees it.
+ * WARM messages go first, from which a transport may learn, but for no longer
+ * than WARM_S. Then batches of operations follow, each longer than the one
+ * before, until one takes US microseconds: that one is the result, as the
+ * slowest rank sees it.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -43,7 +46,7 @@
 #define IGNORE	   MPI_STATUS_IGNORE
 #define MAX_WINDOW 1024
 #define MAX_BATCH  (1 << 22)
-#define WARM_S	   .5
+#define WARM_S	   5.
 
 static int rank, nranks;
 
@@ -111,8 +114,11 @@ static void bistream(const struct shape *s)
 
 static void allreduce(const struct shape *s)
 {
-	MPI_Allreduce(s->out, s->in, s->bytes / (int)sizeof(float), MPI_FLOAT,
-		      MPI_SUM, ALL);
+	int floats = s->bytes % (int)sizeof(float) == 0;
+
+	MPI_Allreduce(s->out, s->in,
+		      floats ? s->bytes / (int)sizeof(float) : s->bytes,
+		      floats ? MPI_FLOAT : MPI_UINT8_T, MPI_SUM, ALL);
 }
 
 static void alltoall(const struct shape *s)
@@ -234,14 +240,16 @@ static double time_batch(const struct pattern *p, const struct shape *s, int n)
 	return greatest(MPI_Wtime() - start);
 }
 
-static void warm_up(const struct pattern *p, const struct shape *s, long warm)
+/* Seconds of an operation, the mean of all; 0 if WARM is. */
+static double warm_up(const struct pattern *p, const struct shape *s, long warm)
 {
-	double left = WARM_S;
 	int batch = (int)(warm / s->window / 8) + 1;
+	double took = 0;
+	long done = 0;
 
-	for (long done = 0; done < warm && left > 0;
-	     done += (long)batch * s->window)
-		left -= time_batch(p, s, batch);
+	for (; done * s->window < warm && took < WARM_S; done += batch)
+		took += time_batch(p, s, batch);
+	return done ? took / (double)done : 0;
 }
 
 /* Seconds of an operation, the mean of the last batch. */
@@ -266,16 +274,16 @@ struct attr {
 static void measure(const struct pattern *p, const struct shape *s,
 		    const struct attr *attr)
 {
-	double before = pn_core_loop_ns(), after, loop_ns, us;
+	double before = pn_core_loop_ns(), after, loop_ns, learning, timed;
+	int messages = p->messages * s->window * (p->pairs ? nranks / 2 : 1);
 
-	warm_up(p, s, attr->warm);
-	us = time_of(p, s, attr->seconds) * 1e6 / (p->messages * s->window);
-	if (p->pairs)
-		us /= nranks / 2;
+	learning = warm_up(p, s, attr->warm) * 1e6 / messages;
+	timed = time_of(p, s, attr->seconds) * 1e6 / messages;
 	after = pn_core_loop_ns();
 	loop_ns = greatest(before > after ? before : after);
 	if (!rank)
-		printf("%d %d %.4f %.0f\n", s->bytes, s->window, us, loop_ns);
+		printf("%d %d %.4f %.4f %.0f\n", s->bytes, s->window, timed,
+		       learning, loop_ns);
 }
 
 static char *buffer_of(size_t bytes)

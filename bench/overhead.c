@@ -35,8 +35,8 @@ static const struct pn_pages_policy present = { .numa_node = -1,
 
 static int end_open(struct end *end, struct pn_session *session, size_t bytes)
 {
-	struct pn_helper_attr attr = { .device = session->device,
-				       .cache = session->context->cache,
+	struct pn_helper_attr attr = { .rails = { { session->device,
+						    session->context->cache } },
 				       .window = 2,
 				       .frames = true };
 	void *buffer;
@@ -190,7 +190,7 @@ static int time_all(struct end *end, struct pn_overhead *out)
 /* At about the stack depth of a real message. */
 static PN_NOINLINE void record_one(struct pn_helper *helper, const char *buffer)
 {
-	struct pn_call call;
+	struct pn_call call = { .copied = false };
 
 	pn_helper_post(helper, &call, PN_CALL_SEND, buffer, 1 << 20);
 	pn_helper_done(helper, &call);

@@ -363,12 +363,37 @@ static int ft2d(struct pn_program *p, const struct pn_program_attr *attr)
 	return 0;
 }
 
+static int solver(struct pn_program *p, const struct pn_program_attr *attr)
+{
+	static const char *const sites[] = { "exchange x", "exchange y" };
+	static const double phases[] = { 30 * MS, 200 * MS };
+	static const char *const reduce[] = { "reduce after x",
+					      "reduce after y" };
+	unsigned peer = neighbour(attr, ALONG_X);
+	size_t bytes = 4000000;
+
+	if (attr->nranks != 4)
+		return -EINVAL;
+	for (unsigned i = 0; i < 6; i++)
+		new_buffer(p, bytes);
+	if (!p->iterations)
+		p->iterations = 300;
+	for (unsigned i = 0; i < 2; i++) {
+		exchange(p, (struct swap){ peer, peer, 2 * i, 2 * i + 1, 0,
+					   bytes, sites[i] });
+		exchange(p, (struct swap){ peer, peer, 4, 5, 0, bytes,
+					   reduce[i] });
+		compute(p, phases[i]);
+	}
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*make)(struct pn_program *p, const struct pn_program_attr *attr);
-} shapes[] = { { "figure1", figure1 }, { "bt", bt }, { "lu", lu },
-	       { "sp", sp },	       { "cg", cg }, { "ft", ft },
-	       { "ft2d", ft2d } };
+} shapes[] = { { "figure1", figure1 }, { "bt", bt },	    { "lu", lu },
+	       { "sp", sp },	       { "cg", cg },	    { "ft", ft },
+	       { "ft2d", ft2d },       { "solver", solver } };
 
 static void scale(struct pn_program *p, double factor)
 {

@@ -35,6 +35,11 @@
  *            more than 16 ranks slices travel in 16 parcels.
  *   ft2d     (C, 2 x 8) as ft, but each iteration transposes twice, u1 into u2
  *            among the 8 ranks of a row, u2 into u3 between the 2 of a column.
+ *   solver   (four ranks; not of the paper) a step of a solver that reduces
+ *            the same vector after each of two phases: x is exchanged, w
+ *            reduced, 30 ms computed; y exchanged, w reduced, 200 ms
+ *            computed. 4 MB each. To a library that hides where it is
+ *            called, both reductions look the same.
  *
  * Noise: a computation takes (1 + jitter * g) times its time, g normally
  * distributed and cut at 3; equal seeds give equal noise.

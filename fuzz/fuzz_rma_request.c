@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz_rma_request -- parses RMA requests of peers (fabric/onesided.h).
+ * fuzz_rma_request -- parses RMA requests of peers, and the keys of regions
+ * that they send (provider/onesided.h).
  *
  * The parser never reads outside the message. The operands of an accepted
  * atomic, and the values to compare with, lie inside of it, and running the
- * atomic changes only its bytes.
+ * atomic changes only its bytes. A valid key lies in the message that brought
+ * it.
  */
 #include "fuzz.h"
 
-#include "fabric/onesided.h"
+#include "provider/onesided.h"
 
 #define MARGIN 64
 
@@ -38,6 +40,18 @@ static void check_atomic(const struct pn_fi_rma_request *request,
 		FUZZ_ASSERT(!memory[request->len + i]);
 }
 
+static void check_key(const uint8_t *data, size_t size)
+{
+	struct pn_fi_region_key key = { 0 };
+
+	memcpy(&key, data, size < sizeof(key) ? size : sizeof(key));
+	if (!pn_fi_region_key_valid(&key, size))
+		return;
+	FUZZ_ASSERT(size <= sizeof(key));
+	FUZZ_ASSERT(key.exposure.len <= sizeof(key.exposure.data));
+	FUZZ_ASSERT(key.base + key.len >= key.base);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	/* Exactly its size, so that a read past it is noticed. */
@@ -49,11 +63,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	if (size)
 		memcpy(exact, data, size);
+	check_key(exact, size);
 	if (!pn_fi_rma_request_parse(exact, size, &request, &payload)) {
-		FUZZ_ASSERT(size == sizeof(request) + pn_fi_rma_request_payload(
-							      &request));
-		FUZZ_ASSERT(payload == exact + sizeof(request));
-		if (request.kind >= PN_FI_UPDATE)
+		size_t list = pn_fi_rma_request_segments(&request);
+
+		FUZZ_ASSERT(size ==
+			    sizeof(request) + list +
+				    pn_fi_rma_request_payload(&request));
+		FUZZ_ASSERT(payload == exact + sizeof(request) + list);
+		if (pn_fi_is_atomic(request.kind))
 			check_atomic(&request, payload);
 	}
 	free(exact);

@@ -83,7 +83,7 @@ int pinion_pin_segment(const struct pinion_pin *pin, unsigned index,
 void pinion_unpin(struct pinion_context *context, struct pinion_pin *pin)
 {
 	if (pn_likely(context && pin))
-		pn_cache_unpin(context->cache, pin);
+		pn_cache_unpin_now(context->cache, pin);
 }
 
 void pinion_invalidate(const void *addr, size_t len)

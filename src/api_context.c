@@ -208,8 +208,8 @@ int pinion_open(const struct pinion_attr *given, struct pinion_context **out)
 		pn_limits_explain(ret, "open a cache");
 	if (ret)
 		goto close_devices;
-	/* Where there are no messages, pins feed the helper. Otherwise messages
-	 * do, and it is opened with the first endpoint. */
+	/* Where there are messages it is opened with the first endpoint, which
+	 * measures what registering costs. */
 	if (!pn_device_has_messages(context->device))
 		ret = pn_context_open_helper(context);
 	if (ret)
@@ -237,7 +237,7 @@ void pinion_close(struct pinion_context *context)
 		unlist_by_address(context);
 		pn_context_close_endpoints(context);
 		pn_context_close_copier(context);
-		pn_context_close_helper(context); /* without messages */
+		pn_context_close_helper(context);
 		pn_context_close_heaps(context);
 		pn_context_free_registrations(context);
 		pn_context_close_caches(context);

@@ -104,7 +104,8 @@ int pinion_cuda_copy_start(struct pinion_context *context,
 	op = (struct pn_copy_op){ .dst = attr.dst,
 				  .src = attr.src,
 				  .bytes = attr.bytes,
-				  .stream = attr.stream };
+				  .stream = attr.stream,
+				  .default_of = attr.default_of };
 	if (!out || attr.flags || !is_valid(&op))
 		return -EINVAL;
 	ret = find_copier(context, &copier);

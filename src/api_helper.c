@@ -34,6 +34,9 @@ int pinion_helper_query(struct pinion_context *context,
 	return 0;
 }
 
+/* What the helper may cost a program. Predictions are the larger part of it. */
+#define MAX_LOSS_PERCENT 1
+
 /* The policy `own` needs no core assignment. The others look at the cores and
  * at the helper registry. If that fails, `auto` means no helper; any other
  * policy reports the error. */
@@ -58,21 +61,24 @@ int pn_context_open_helper(struct pinion_context *context)
 	const struct pn_config *config = &context->config;
 	enum pn_share_policy policy = (enum pn_share_policy)config->helper;
 	struct pn_helper_attr attr = {
-		.device = context->device,
-		.cache = context->cache,
+		.nrails = context->nrails,
 		.threshold = config->helper_threshold,
 		.predictor = (enum pn_predictor)config->helper_predictor,
 		.window = (unsigned)config->helper_window,
 		.patience = (double)config->helper_patience,
 		.frames = true,
+		.loss_percent = MAX_LOSS_PERCENT,
 		.stats_owner = pn_context_stats_owner(context),
 	};
 	int ret;
 
 	/* In virtual time the simulation runs a helper. */
-	if (policy == PN_SHARE_OFF ||
+	if (context->helper || policy == PN_SHARE_OFF ||
 	    context->device->caps & PN_CAP_VIRTUAL_TIME)
 		return 0;
+	for (unsigned r = 0; r < context->nrails; r++)
+		attr.rails[r] = (struct pn_helper_rail){ context->devices[r],
+							 context->caches[r] };
 	ret = pn_helper_open(&attr, &context->helper);
 	if (ret)
 		return ret;
@@ -88,11 +94,12 @@ int pn_context_open_helper(struct pinion_context *context)
 				? "cuda_keep is no"
 				: "the monitor's mode is bypass");
 	ret = join_registry(context->helper, policy);
-	if (!ret && !pn_device_has_messages(context->device))
-		ret = pn_helper_pins_open(context->helper, context->cache,
-					  &context->helper_pins);
 	if (!ret)
 		ret = pn_helper_start(context->helper);
+	/* Last: other threads may pin, and record, from here on. */
+	if (!ret)
+		ret = pn_helper_pins_open(context->helper, context->cache,
+					  &context->helper_pins);
 	if (ret)
 		pn_context_close_helper(context);
 	return policy == PN_SHARE_AUTO ? 0 : ret;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api_endpoint.h"
 #include "base/cancel.h"
@@ -14,6 +15,7 @@
 #include "context.h"
 #include "device/measure.h"
 #include "device/registrar/registrar.h"
+#include "helper/cores.h"
 #include "message/connection/connection.h"
 #include "message/endpoint/endpoint.h"
 
@@ -199,31 +201,80 @@ static void add_endpoint(struct pinion_context *context,
 	pn_unlock(&context->lock);
 }
 
-/* Closes the helper when the last endpoint is closed, or failed to open. */
-static void end_helper(struct pinion_context *context)
+/* --- who makes progress --------------------------------------------------- */
+
+#define PROGRESS_FLAGS                                \
+	((uint64_t)(PINION_ENDPOINT_PROGRESS_CALLER | \
+		    PINION_ENDPOINT_PROGRESS_THREAD | \
+		    PINION_ENDPOINT_PROGRESS_AUTO))
+#define ENDPOINT_FLAGS \
+	((uint64_t)PINION_ENDPOINT_SINGLE_THREADED | PROGRESS_FLAGS)
+
+static enum pn_config_progress asked_progress(
+	const struct pinion_context *context, uint64_t flags)
 {
-	if (!context->nendpoints)
-		pn_context_close_helper(context);
+	if (flags & PINION_ENDPOINT_PROGRESS_CALLER)
+		return PN_CONFIG_PROGRESS_CALLER;
+	if (flags & PINION_ENDPOINT_PROGRESS_THREAD)
+		return PN_CONFIG_PROGRESS_THREAD;
+	if (flags & PINION_ENDPOINT_PROGRESS_AUTO)
+		return PN_CONFIG_PROGRESS_AUTO;
+	return (enum pn_config_progress)context->config.progress;
 }
 
-static int open_endpoint(struct pinion_context *context, bool single_threaded,
+/* Whether a thread can serve these devices, and there is a core for it. */
+static bool thread_pays(const struct pinion_context *context)
+{
+	struct pn_cores cores = { { 0 } };
+	long nmachine = sysconf(_SC_NPROCESSORS_ONLN);
+
+	for (unsigned r = 0; r < context->nrails; r++)
+		if (!(context->devices[r]->caps & PN_CAP_FD))
+			return false;
+	return !pn_cores_mine(&cores) &&
+	       pn_progress_has_core(pn_cores_count(&cores),
+				    nmachine > 0 ? (unsigned)nmachine : 1,
+				    context->budget.nprocesses);
+}
+
+static void set_progress(const struct pinion_context *context,
+			 const struct pinion_endpoint_attr *given,
+			 struct pn_endpoint_attr *attr)
+{
+	enum pn_config_progress who = asked_progress(context, given->flags);
+
+	attr->progress_thread =
+		who == PN_CONFIG_PROGRESS_THREAD ||
+		(who == PN_CONFIG_PROGRESS_AUTO && thread_pays(context));
+	attr->progress = given->progress;
+	attr->progress_arg = given->progress_arg;
+}
+
+/* All flags are known, and at most one says who makes progress. */
+static bool endpoint_flags_valid(uint64_t flags)
+{
+	uint64_t who = flags & PROGRESS_FLAGS;
+
+	return !(flags & ~ENDPOINT_FLAGS) && power_of_two(who);
+}
+
+static int open_endpoint(struct pinion_context *context,
+			 const struct pinion_endpoint_attr *given,
 			 struct pinion_endpoint **out)
 {
 	struct pn_endpoint_attr attr;
-	int ret = 0;
+	int ret;
 
 	/* The length of fragments follows from the cost of registering. */
 	measure_rails(context);
-	if (!context->nendpoints)
-		ret = pn_context_open_helper(context);
+	ret = pn_context_open_helper(context);
 	if (ret)
 		return ret;
 	fill_attr(context, &attr);
-	attr.single_threaded = single_threaded;
+	attr.single_threaded = given->flags & PINION_ENDPOINT_SINGLE_THREADED;
+	set_progress(context, given, &attr);
 	ret = open_on_devices(context, &attr, out);
-	if (ret)
-		end_helper(context);
-	else
+	if (!ret)
 		add_endpoint(context, *out);
 	return ret;
 }
@@ -239,7 +290,7 @@ int pinion_endpoint_open(struct pinion_context *context,
 	if (ret)
 		return ret;
 	if (!pn_context_usable(context) || !out ||
-	    attr.flags & ~(uint64_t)PINION_ENDPOINT_SINGLE_THREADED)
+	    !endpoint_flags_valid(attr.flags))
 		return -EINVAL;
 	if (!pn_device_has_messages(context->device)) {
 		pn_error("pinion_endpoint_open: this context was opened with a "
@@ -253,8 +304,7 @@ int pinion_endpoint_open(struct pinion_context *context,
 		return -EINVAL;
 	}
 	enter(context);
-	ret = open_endpoint(context,
-			    attr.flags & PINION_ENDPOINT_SINGLE_THREADED, out);
+	ret = open_endpoint(context, &attr, out);
 	leave(context);
 	return pn_limits_explain(ret, "open an endpoint");
 }
@@ -273,7 +323,6 @@ static void close_endpoint(struct pinion_endpoint *ep)
 	context->nendpoints--;
 	if (has_ours)
 		context->devices_taken = false;
-	end_helper(context);
 	leave(context);
 }
 
@@ -327,7 +376,7 @@ int pinion_peer_address(const struct pinion_peer *peer,
 static bool header_valid(const struct pinion_endpoint *ep,
 			 const struct pinion_message *m, uint64_t flags)
 {
-	return pn_endpoint_usable(ep) && !(m->flags & ~flags) &&
+	return pn_endpoint_usable(ep) && !(m->flags & ~flags) && !m->reserved &&
 	       m->space <= UINT8_MAX && (!m->peer || m->peer->ep == ep);
 }
 

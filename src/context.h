@@ -50,9 +50,9 @@ struct pinion_context {
 	struct pn_list endpoints; /* lock */
 	bool devices_taken;	  /* entered: an endpoint uses `devices` */
 	unsigned nendpoints;	  /* entered */
-	/* The helper, or NULL. It lives from the first endpoint to the last
-	 * (entered); where there are no messages it lives as long as the
-	 * context, and pins feed it. */
+	/* The helper, or NULL. It lives from the first endpoint (entered), or,
+	 * where there are no messages, from pinion_open(), until the context is
+	 * closed: any thread may pin until then, and pins feed it. */
 	struct pn_helper *helper;
 	struct pn_helper_pins *helper_pins;
 	uint32_t process;	      /* that opened it (base/process.h) */
@@ -112,8 +112,8 @@ static inline void pn_context_init(struct pinion_context *context)
 int pn_context_open_caches(struct pinion_context *context);
 void pn_context_close_caches(struct pinion_context *context);
 
-/* Opens the helper, if the options ask for one, and closes it. The cache must
- * be open; no endpoint may be. */
+/* Opens the helper, if the options ask for one and it is not open yet, and
+ * closes it. The caches must be open; when it closes, no endpoint may be. */
 int pn_context_open_helper(struct pinion_context *context);
 void pn_context_close_helper(struct pinion_context *context);
 

@@ -25,7 +25,7 @@ import errno as system
 import re
 
 # Built into other programs than the library.
-LEFT_OUT = ("src/fabric/", "src/hook/", "src/preload/")
+LEFT_OUT = ("src/provider/", "src/hook/", "src/preload/")
 
 TOKEN = re.compile(r"""
     (?P<skip>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*)

@@ -2,7 +2,9 @@
 #include "ranks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -108,16 +110,38 @@ static void spec_of(const char *specs, unsigned rank, char *out, size_t size)
 	snprintf(out, size, "%.*s", (int)strcspn(from, "|"), from);
 }
 
+/* Enters the network namespace that a spec names; returns the rest of it. NULL:
+ * there is no such namespace. */
+static const char *enter_namespace(const char *spec)
+{
+	size_t len = spec[0] == '@' ? strcspn(spec + 1, "@") : 0;
+	char path[128];
+	int fd;
+
+	if (!len)
+		return spec;
+	snprintf(path, sizeof(path), "/run/netns/%.*s", (int)len, spec + 1);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWNET))
+		return NULL;
+	close(fd);
+	return spec + len + 2;
+}
+
 /* A rank in a thread or process. */
 static void *run_opened(void *arg)
 {
 	struct rank *rank = arg;
 	const struct ranks *run = gang_of(rank)->run;
-	char spec[256];
+	char whole[256];
+	const char *spec;
 	int ret;
 
-	spec_of(run->spec, rank->rank, spec, sizeof(spec));
-	ret = pn_device_open_rails(spec, NULL, rank->rails, &rank->nrails);
+	spec_of(run->spec, rank->rank, whole, sizeof(whole));
+	spec = enter_namespace(whole);
+	ret = spec ? pn_device_open_rails(spec, NULL, rank->rails,
+					  &rank->nrails)
+		   : -ENONET;
 	if (ret) {
 		rank_fail(rank, strerror(-ret), "open", 0);
 		return NULL;
@@ -209,13 +233,17 @@ bool ranks_run(const struct ranks *run)
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pn_assert(board != MAP_FAILED);
 	for (unsigned r = 0; r < run->nranks; r++)
-		gang.ranks[r] = (struct rank){ .board = board,
-					       .rank = r,
-					       .nranks = run->nranks,
-					       .arg = run->arg };
-	if (!strcmp(run->how, "sim"))
+		gang.ranks[r] =
+			(struct rank){ .board = board,
+				       .rank = r,
+				       .nranks = run->nranks,
+				       .progress_thread =
+					       strstr(run->how, "+progress"),
+				       .helper = strstr(run->how, "+helper"),
+				       .arg = run->arg };
+	if (!strncmp(run->how, "sim", strlen("sim")))
 		run_sim(&gang);
-	else if (!strcmp(run->how, "threads"))
+	else if (!strncmp(run->how, "threads", strlen("threads")))
 		run_threads(&gang);
 	else
 		run_processes(&gang);

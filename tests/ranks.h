@@ -18,7 +18,7 @@
 
 #include "device/device.h"
 
-#define RANKS_MAX	 8
+#define RANKS_MAX	 18
 #define RANKS_BLOB_BYTES 768
 
 struct rank_board {
@@ -41,17 +41,23 @@ struct rank {
 	unsigned rank, nranks;
 	uint32_t round;
 	bool virtual_time;
-	struct pn_sim *sim; /* the simulation; NULL outside virtual time */
-	void *arg;	    /* the same for all ranks */
+	bool progress_thread; /* endpoints ask for one */
+	bool helper;	      /* parties have one that works */
+	struct pn_sim *sim;   /* the simulation; NULL outside virtual time */
+	void *arg;	      /* the same for all ranks */
 	/* Called repeatedly while the rank waits for the others; or NULL. */
 	void (*idle)(void *idle_arg);
 	void *idle_arg;
 };
 
 struct ranks {
-	const char *how; /* "sim", "threads" or "processes" */
+	/* "sim", "threads" or "processes". Behind it "+helper": parties have a
+	 * helper; and "+progress", but for sim: endpoints of parties have the
+	 * progress thread. */
+	const char *how;
 	/* Of the device. '|' separates the specs of several ranks, as in
-	 * "verbs:rxe0|verbs:rxe1". */
+	 * "verbs:rxe0|verbs:rxe1". With processes, "@NAME@" before a spec names
+	 * the network namespace of the rank (ip-netns(8)). */
 	const char *spec;
 	const char *script; /* sim: faults; NULL: none */
 	unsigned nranks;

@@ -513,6 +513,22 @@ static void await(_Atomic int *flag, int value)
 		usleep(200);
 }
 
+/* For a flag that a child sets; one that cannot run here skips the test. */
+static void await_child(_Atomic int *flag, int value, pid_t pid)
+{
+	siginfo_t end = { 0 };
+
+	while (*flag < value && !end.si_pid) {
+		usleep(200);
+		assert_ok(waitid(P_PID, (id_t)pid, &end,
+				 WEXITED | WNOHANG | WNOWAIT));
+	}
+	if (*flag >= value)
+		return;
+	assert_ends_well(pid);
+	fail_msg("a child ended too early");
+}
+
 /* Exposes memory until the limit is reached. */
 static void expose(struct stage *stage)
 {
@@ -622,18 +638,18 @@ static void endpoints_open_although_others_use_the_limit(void **state)
 		expose(stage);
 		_exit(0);
 	}
-	await(&stage->exposed, 1);
+	await_child(&stage->exposed, 1, owner);
 	holder = begin_child();
 	if (!holder) {
 		hold(stage);
 		_exit(0);
 	}
-	await(&stage->nfree, 0);
+	await_child(&stage->nfree, 0, holder);
 	for (int nfree = 0; nfree < 5; nfree++) {
 		pid_t pid;
 
 		stage->wanted_free = nfree;
-		await(&stage->nfree, nfree);
+		await_child(&stage->nfree, nfree, holder);
 		pid = begin_child();
 		if (!pid) {
 			live_without_pinning(stage);

@@ -198,7 +198,7 @@ struct row {
 static const struct row rows[] = {
 	ROW(call_open, struct pinion_attr, size, 0),
 	ROW(call_heap_open, struct pinion_heap_attr, size, 31),
-	ROW(call_endpoint_open, struct pinion_endpoint_attr, size, 1),
+	ROW(call_endpoint_open, struct pinion_endpoint_attr, size, 15),
 	ROW(call_send, struct pinion_message, peer, 3),
 	ROW(call_inject, struct pinion_message, peer, 1),
 	ROW(call_recv, struct pinion_message, tag, 0),

@@ -13,19 +13,19 @@
  * pinion_pin() finds the buffer in the registration cache or registers it.
  * pinion_unpin() leaves it registered for the next time, for as long as the
  * budget allows. The cache invalidates a buffer that is freed or unmapped
- *before its address can be used again (option `monitor`), so a key never names
- *memory that is no longer yours. The program announces a release that the
- *monitor does not notice with pinion_invalidate(). `pinion info` and pinion(7)
- *say which releases these are.
+ * before its address can be used again (option `monitor`), so a key never names
+ * memory that is no longer yours. The program announces a release that the
+ * monitor does not notice with pinion_invalidate(). `pinion info` and pinion(7)
+ * say which releases these are.
  *
  * Where no release can be noticed (monitor mode `bypass`: pinion was loaded
  * late into a program with threads, and userfaultfd is forbidden), nothing
  * stays registered between uses: every pin registers and every unpin
  * deregisters, which is slow and never stale; the counter `unkept` counts
- *these. PINION_MONITOR=none keeps buffers registered although no release is
- *noticed: the program has to call pinion_invalidate() before it releases or
- *remaps memory that was ever pinned or sent. Otherwise bytes go to and come
- *from pages that the program no longer has, without an error.
+ * these. PINION_MONITOR=none keeps buffers registered although no release is
+ * noticed: the program has to call pinion_invalidate() before it releases or
+ * remaps memory that was ever pinned or sent. Otherwise bytes go to and come
+ * from pages that the program no longer has, without an error.
  *
  * A buffer can have several segments, each with keys of its own, when parts of
  * it were registered before. A pin whose segments are not all registered yet
@@ -34,7 +34,7 @@
  * Threads: any. A pin may be unpinned by another thread than pinned it.
  * fork: a child cannot use the parent's context: calls that return something
  * return -EPERM, pinion_unpin() and pinion_close() change nothing of the
- *parent.
+ * parent.
  */
 #ifndef PINION_CACHE_H
 #define PINION_CACHE_H
@@ -52,8 +52,9 @@ extern "C" {
 
 /* Flags of a pin: PINION_ACCESS_ bits, and: */
 enum pinion_pin_flag {
-	/* A buffer used once: registered outside the cache and deregistered
-	 * soon after it is unpinned, by a thread of pinion. */
+	/* A buffer used once: registered outside the cache. With remote access
+	 * it is deregistered before pinion_unpin() returns, so its key works no
+	 * longer; without, soon after, by a thread of pinion. */
 	PINION_PIN_BYPASS = 1 << 24,
 };
 

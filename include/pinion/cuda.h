@@ -23,7 +23,8 @@
  *                    the legacy default stream, CU_STREAM_PER_THREAD that of
  *                    the calling thread. Its context is used; for the default
  *                    streams the current one, or, if the thread has none, the
- *                    primary one of the context's GPU.
+ *                    primary one of the context's GPU. A request can name
+ *                    memory instead, whose context it is (default_of).
  *
  * Order. A copy begins when the work that the stream had before has ended, and
  * work that the stream gets later begins after the copy. Where one end is
@@ -77,9 +78,9 @@ struct pinion_cuda_request;
  * value, stream or context; -EOPNOTSUPP: the context's device is no GPU;
  * -EPERM: the context is of this process's parent; -ENOMEM: host or GPU;
  * -ENODEV: the CUDA context is gone (cudaDeviceReset()) or the GPU is; -EBUSY:
- * a capture forbids it, or a copy that does not end keeps memory of the range
- * registered; -EIO, -EEXIST: another error of the driver; that of -EIO is
- * logged with its name. */
+ * a capture forbids it, or the stream is being captured and a pin or another
+ * copy keeps memory of the range registered; -EIO, -EEXIST: another error of
+ * the driver; that of -EIO is logged with its name. */
 PINION_API int pinion_cuda_copy(struct pinion_context *context, void *dst,
 				const void *src, size_t bytes, void *stream);
 
@@ -91,6 +92,10 @@ struct pinion_cuda_copy_attr {
 	const void *src;
 	size_t bytes;
 	void *stream;
+	/* Memory of a GPU, dst or src for example: a default stream is that of
+	 * the context which has this memory, whatever context is current. NULL:
+	 * of the current context. */
+	const void *default_of;
 };
 
 /* Begins a copy. *out is its request, which ends with the pinion_cuda_wait() or
@@ -99,13 +104,14 @@ PINION_API int pinion_cuda_copy_start(struct pinion_context *context,
 				      const struct pinion_cuda_copy_attr *attr,
 				      struct pinion_cuda_request **out);
 
-/* 0: the copy has ended, and the handle is gone; -EAGAIN: not yet; -EINVAL:
- * NULL; -EPERM; or the error that ended it, an error of pinion_cuda_copy(). */
+/* 0: the copy has ended, and the handle is gone; -EAGAIN: not yet, or the
+ * driver cannot be asked now; -EINVAL: NULL; -EPERM; or the error that ended
+ * it, an error of pinion_cuda_copy(): the handle is gone, too. */
 PINION_API int pinion_cuda_test(struct pinion_cuda_request *request);
 
 /* As above, but sleeps until the copy has ended, for timeout_us at most
- * (PINION_FOREVER: without limit). -ETIMEDOUT: it has not, and the handle stays
- * good. */
+ * (PINION_FOREVER: without limit). -ETIMEDOUT: it has not, or the driver cannot
+ * be asked now, and the handle stays good. */
 PINION_API int pinion_cuda_wait(struct pinion_cuda_request *request,
 				uint64_t timeout_us);
 

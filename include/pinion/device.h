@@ -8,6 +8,7 @@
  *   soft:strict=yes,cost=cx5  its parameters, joined by commas
  *   sim:nodes=8,cost=ou2009   simulated adapters in virtual time
  *   verbs:mlx5_0/1            a port of an RDMA adapter
+ *   fabric:tcp                a provider of libfabric
  *   soft+soft                 several, which messages use together
  *   soft/verbs:mlx5_0         alternatives: each peer over the first that
  *                             reaches it

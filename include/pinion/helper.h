@@ -36,7 +36,8 @@ extern "C" {
  * each character. -EPERM: in a child of _Fork() or a raw clone(); -ENOMEM. */
 PINION_API int pinion_site_set(const char *name);
 
-/* Counters since the endpoint was opened, and gauges; all 0 without helper. */
+/* Counters since the context's first endpoint was opened, and gauges; all 0
+ * without helper. */
 struct pinion_helper_stats {
 	size_t size;	       /* sizeof(struct pinion_helper_stats), by you */
 	uint64_t calls;	       /* transfers it looked at */
@@ -58,6 +59,11 @@ struct pinion_helper_stats {
 			       itself included; 0: it does not share */
 	uint64_t held_back; /* 1: it registers nothing, since userfaultfd
 			       reports releases too early for that */
+	uint64_t copied;    /* transfers that used no registration that is
+			     * kept: copied, or registered for themselves */
+	uint64_t aside;	    /* buffers left to the cache: what the helper may
+			       cost the program had reached its limit */
+	uint64_t wake_ns;   /* how late its sleeps end, a recent maximum */
 };
 
 /* Fills *stats, whose `size` you set. -EINVAL: NULL, or size 0; -EPERM: the

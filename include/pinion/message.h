@@ -38,14 +38,16 @@
  * (examples/13_server.c).
  *
  * pinion decides how the bytes move (eagerly, through pre-registered buffers,
- *by RDMA with registration on demand, cached, or pipelined): it takes the
- *protocol that is predicted to cost least and learns from what messages took.
- *The option `protocol` fixes one for experiments.
+ * by RDMA with registration on demand, cached, or pipelined): it takes the
+ * protocol that is predicted to cost least and learns from what messages took.
+ * The option `protocol` fixes one for experiments.
  *
- * Progress is made inside these calls only. Threads: any, unless the endpoint
- * was opened PINION_ENDPOINT_SINGLE_THREADED: then one at a time, and no lock
- * is paid for. Errors: a peer that dies ends its requests with -ECONNRESET
- * within about a second; others go on. The manual pages list all errors.
+ * Progress is made inside these calls only, unless the option or attribute
+ * `progress` asks for a thread that makes it while the program computes.
+ * Threads: any, unless the endpoint was opened PINION_ENDPOINT_SINGLE_THREADED:
+ * then one at a time, and no lock is paid for. Errors: a peer that is connected
+ * and dies ends its requests with -ECONNRESET within about a second; others go
+ * on. The manual pages list all errors.
  */
 #ifndef PINION_MESSAGE_H
 #define PINION_MESSAGE_H
@@ -74,11 +76,23 @@ struct pinion_address {
 enum pinion_endpoint_flag {
 	/* One thread at a time calls this endpoint: no lock is paid for. */
 	PINION_ENDPOINT_SINGLE_THREADED = 1 << 0,
+	/* Who makes progress; none of these: as the option `progress` says. */
+	PINION_ENDPOINT_PROGRESS_CALLER = 1 << 1, /* calls on the endpoint */
+	/* Also a thread, one for all endpoints of the process. */
+	PINION_ENDPOINT_PROGRESS_THREAD = 1 << 2,
+	/* The thread if there is a core for it. */
+	PINION_ENDPOINT_PROGRESS_AUTO = 1 << 3,
 };
 
 struct pinion_endpoint_attr {
 	size_t size;	/* sizeof(struct pinion_endpoint_attr) */
 	uint64_t flags; /* PINION_ENDPOINT_ bits */
+	/* For libraries with progress and a lock of their own, NULL otherwise:
+	 * the progress thread calls progress(progress_arg) instead of working
+	 * on the endpoint. It returns what pinion_endpoint_arm() returned, or
+	 * -EBUSY if other threads are at it now. */
+	int (*progress)(void *arg);
+	void *progress_arg;
 };
 
 enum pinion_completion_flag {
@@ -101,15 +115,16 @@ struct pinion_completion {
 	void *buf;	    /* where the bytes are; tells apart the messages of
 			     * one multi-receive */
 	uint32_t data;	    /* with PINION_COMPLETION_DATA */
-	uint32_t reserved0;
+	uint32_t data_high; /* its upper 32 bits */
 	uint64_t reserved[2];
 };
 
 /* Opens an endpoint of a context; attr may be NULL. Any thread. -EINVAL;
  * -E2BIG; -ENOMEM; -EMFILE; -ENOBUFS: no room in the budget for bounce buffers;
  * -EOPNOTSUPP: the context has one, and its device (`sim`) has no more: open
- * another context; others when the system refuses what the device or the helper
- * needs: pinion_endpoint_open(3). */
+ * another context; or a progress thread is asked for, and its device has no
+ * descriptor to sleep on (`sim`); others when the system refuses what the
+ * device or the helper needs: pinion_endpoint_open(3). */
 PINION_API int pinion_endpoint_open(struct pinion_context *context,
 				    const struct pinion_endpoint_attr *attr,
 				    struct pinion_endpoint **out);
@@ -173,6 +188,8 @@ struct pinion_message {
 	uint32_t data;	/* send, with PINION_MESSAGE_DATA */
 	uint32_t space; /* 0 to 255: messages match receives of the same space
 			 * only */
+	uint32_t data_high; /* the upper 32 bits of data */
+	uint32_t reserved;  /* 0 */
 };
 
 /* A hint: a message of len bytes to this peer follows at once. The cache lines
@@ -205,8 +222,10 @@ PINION_API int pinion_send(struct pinion_endpoint *ep,
 PINION_API int pinion_inject(struct pinion_endpoint *ep,
 			     const struct pinion_message *message);
 
-/* Begins to receive; as above, but it does not connect. -EINVAL: also a
- * multi-receive with a handle. */
+/* Begins to receive; as above, but it does not connect, also if it names a
+ * peer: the peer may be opened later. So a receive does not learn of the death
+ * of a peer that this endpoint is not connected to, and waits; a send (of 0
+ * bytes, say) connects. -EINVAL: also a multi-receive with a handle. */
 PINION_API int pinion_recv(struct pinion_endpoint *ep,
 			   const struct pinion_message *message,
 			   struct pinion_request **out);

@@ -3,7 +3,7 @@
  * pinion/pinion.h -- automatic RDMA memory registration.
  *
  * A context is an open device with everything that pinion keeps for it. Open
- *one per process (more are allowed), and close it when done:
+ * one per process (more are allowed), and close it when done:
  *
  *	struct pinion_context *context;
  *	int ret = pinion_open(NULL, &context);

@@ -7,7 +7,7 @@ again: what a completion costs does not grow with the number of operations.
 """
 
 import asyncio
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from . import _endpoint, _errors
 from ._library import call
@@ -32,11 +32,20 @@ class AsyncEndpoint:
     and return a future, whose result is a Completion. The operation has begun
     when they return, so several can be under way: asyncio.gather(). A future
     that is canceled leaves its memory alone from the moment on at which the
-    receive could be canceled; sends go on. Everything else is Endpoint's.
+    receive could be canceled; sends go on. A message of unknown length:
+
+    >>> found = ep.probe(tag=None)            # None: there is none
+    >>> await ep.recv_unexpected(found, bytearray(found.message_len))
+
+    Remote.fetch_add() and the other atomics wait, and the loop with them.
     """
 
     def __init__(self, context: Any) -> None:
-        self._loop = asyncio.get_running_loop()
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError("async_endpoint() is called inside a coroutine: "
+                               "no event loop is running here") from None
         self._ep = _endpoint.Endpoint(context)
         self._busy = False
         self._fd = self._ep.fileno()
@@ -53,7 +62,7 @@ class AsyncEndpoint:
         return self._begin(self._ep.send, buf, peer, tag, **options)
 
     def recv(self, buf: Any, peer: Optional[_endpoint.Peer] = None,
-             tag: int = 0, **options: Any) -> Future:
+             tag: Optional[int] = 0, **options: Any) -> Future:
         """As Endpoint.recv()."""
         future = self._begin(self._ep.recv, buf, peer, tag, **options)
         future.add_done_callback(self._forget)
@@ -76,6 +85,15 @@ class AsyncEndpoint:
     def grant(self, buf: Any, peer: _endpoint.Peer, tag: int = 0) -> Future:
         """As Endpoint.grant()."""
         return self._begin(self._ep.grant, buf, peer, tag)
+
+    def recv_unexpected(self, found: _endpoint.Unexpected,
+                        buf: Any) -> Future:
+        """As the recv() of what probe() found."""
+        return self._begin(found.recv, buf)
+
+    def flush(self, peer: _endpoint.Peer) -> Future:
+        """As Peer.flush()."""
+        return self._begin(peer.flush)
 
     # --- what is not ---
 
@@ -101,9 +119,20 @@ class AsyncEndpoint:
         """As Endpoint.remote()."""
         return self._ep.remote(peer, key)
 
+    def probe(self, peer: Optional[_endpoint.Peer] = None,
+              tag: Optional[int] = 0,
+              **options: Any) -> Optional[_endpoint.Unexpected]:
+        """As Endpoint.probe()."""
+        return self._ep.probe(peer, tag, **options)
+
     def stats(self) -> _endpoint.EndpointStats:
         """As Endpoint.stats()."""
         return self._ep.stats()
+
+    def explain(self, nbytes: int, reuse: int = 1,
+                budget_full: bool = False) -> List[_endpoint.Explanation]:
+        """As Endpoint.explain()."""
+        return self._ep.explain(nbytes, reuse, budget_full)
 
     def close(self) -> None:
         """As Endpoint.close(); futures of what is under way are canceled."""

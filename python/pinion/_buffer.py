@@ -166,6 +166,8 @@ def _place(obj: Any, write: bool) -> Place:
     if hasattr(obj, "__cuda_array_interface__"):
         raise TypeError(f"{_name(obj)} is in the memory of a GPU, not of the "
                         "host: pinion.cuda.copy() copies it")
+    if isinstance(obj, str):
+        raise TypeError("a text is not bytes: use text.encode()")
     raise TypeError(f"{_name(obj)} has no memory that pinion can reach: it "
                     "takes bytes, bytearray, memoryview, NumPy arrays, torch "
                     "tensors and whatever has the buffer protocol")

@@ -20,6 +20,7 @@ library, which becomes a ForkedError. Dropping such an object does nothing.
 import atexit
 import ctypes
 import enum
+import gc
 import operator
 import os
 import sys
@@ -39,8 +40,8 @@ _known = _buffer.arrays.get
 _getrefcount = sys.getrefcount
 _Tensor = _buffer._Tensor
 _pin = untyped("pin")
-# Never sleeps where buffers stay registered; where they do not, it takes as
-# long as deregistering one.
+# For pins whose unpin never sleeps: buffers stay registered, or are deregistered
+# by another thread. Those that unpin deregisters itself are _SleepingPin.
 _unpin = holding("unpin")
 
 
@@ -60,6 +61,9 @@ class Access(enum.IntFlag):
 
 
 _WRITES = int(Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC)
+# Flags of pins that unpin may deregister.
+_SLEEPS = int(Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
+              ) | _declared.PINION_PIN_BYPASS
 
 
 class CacheStats(NamedTuple):
@@ -138,6 +142,9 @@ class HelperStats(NamedTuple):
     idle: int
     members: int
     held_back: int
+    copied: int
+    aside: int
+    wake_ns: int
 
 
 class Option(NamedTuple):
@@ -156,20 +163,23 @@ def as_text(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def query(call_name: str, handle: Any, struct: Any, owner: Any) -> Any:
-    """A struct that the library filled."""
-    struct.size = ctypes.sizeof(struct)
-    ret = getattr(call, call_name)(handle, _byref(struct))
-    if ret < 0:
-        raise owner.failed(call_name, ret)
-    return struct
-
-
 _T = TypeVar("_T", bound=NamedTuple)
 
 
 def as_tuple(kind: Type[_T], struct: Any) -> _T:
     return kind(*(as_text(getattr(struct, name)) for name in kind._fields))
+
+
+_entrances: Set[Any] = set()
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def enters(function: _F) -> _F:
+    """Marks a method that calls the library with the handle of its object, or
+    of what its object belongs to, and lets other threads run meanwhile."""
+    _entrances.add(function.__code__)
+    return function
 
 
 class Owner:
@@ -178,6 +188,7 @@ class Owner:
     _arg: Any = NULL  # passes the handle; NULL: closed, or not open yet
     _handle: Optional[int] = None
     _pid: int = 0
+    _left: bool = False  # closed, and no other thread is inside
 
     def _open(self, handle: int) -> None:
         self._arg = pointer(handle)
@@ -204,19 +215,17 @@ class Owner:
             if time.monotonic() > until:
                 return False
             time.sleep(0.0005)
+        self._left = True
         return True
 
-
-_entrances: Set[Any] = set()
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def enters(function: _F) -> _F:
-    """Marks a method that calls the library with the handle of its object, or
-    of what its object belongs to, and lets other threads run meanwhile."""
-    _entrances.add(function.__code__)
-    return function
+    @enters
+    def _query(self, name: str, struct: Any) -> Any:
+        """A struct that the library filled."""
+        struct.size = ctypes.sizeof(struct)
+        ret = getattr(call, name)(self._arg, _byref(struct))
+        if ret < 0:
+            raise self.failed(name, ret)
+        return struct
 
 
 def _somebody_in(owner: Owner) -> bool:
@@ -335,7 +344,30 @@ class Pin:
         return f"<pinion.Pin of {self.len} bytes at {self.addr:#x}>"
 
 
-class StartedPin(Pin):
+class _SleepingPin(Pin):
+    """A pin of a buffer that unpin deregisters, which other threads do not wait
+    for."""
+
+    __slots__ = ()
+
+    def unpin(self) -> None:
+        """As Pin.unpin()."""
+        context = self._context
+        if context is not None:
+            self._context = None
+            context._run_unpin(self._ref)
+            hold, self._hold = self._hold, None
+            if type(hold) is _Tensor and hold.moved():
+                raise BufferError("the tensor was resized while it was pinned")
+
+    def __del__(self) -> None:
+        context = getattr(self, "_context", None)
+        if context is not None:
+            self._context = None
+            context._run_unpin(self._ref)
+
+
+class StartedPin(_SleepingPin):
     """A pin that is being made (Context.pin_start())."""
 
     __slots__ = ("_pending",)
@@ -355,11 +387,9 @@ class StartedPin(Pin):
 
     def unpin(self) -> None:
         """As Pin.unpin(); waits for what is being registered."""
-        context = self._context
-        if context is not None:
+        if self._context is not None:
             self.wait()
             super().unpin()
-            context._last = None  # of another class
 
     def __del__(self) -> None:
         if getattr(self, "_context", None) is not None:
@@ -381,6 +411,22 @@ class StartedPin(Pin):
             self._context = self._hold = None
             raise context.failed(name, ret)
         return True
+
+
+class _Kept:
+    """Refers to something as a context does to its last pin."""
+
+    def __init__(self) -> None:
+        self._last = object()
+
+    def count(self) -> int:
+        """What getrefcount() says in Context.pin() of a pin that only the
+        context has; that depends on the interpreter."""
+        pin = self._last
+        return _getrefcount(pin)
+
+
+_ALONE = _Kept().count()
 
 
 def _option(name: str, value: Any) -> bytes:
@@ -432,6 +478,7 @@ class Context(Owner):
         # takes objects out of that before they are finalized.
         self._open_heaps: Dict[int, None] = {}
         self._last: Optional[Pin] = None
+        self._kind: Type[Pin] = Pin
         if device is not None and not isinstance(device, str):
             raise TypeError("device: a text such as 'soft' or 'verbs:mlx5_0'")
         texts = [_option(*item) for item in options.items()]
@@ -447,6 +494,9 @@ class Context(Owner):
             raise _errors.error("open", ret, logged())
         self._handle = out.value
         self._open(out.value or 0)
+        if self.device().kind == "cuda" and \
+                self.options()["cuda_keep"].value != "yes":
+            self._kind = _SleepingPin
         _contexts.add(self)
 
     # --- pins ---
@@ -474,19 +524,26 @@ class Context(Owner):
                 # Set before the call: a signal may raise an exception right
                 # after it. Unpinning what was not pinned does nothing.
                 pin = self._last
-                if pin is not None and _getrefcount(pin) == 3:
+                if pin is not None and _getrefcount(pin) == _ALONE:
                     self._last = None
                     pin._hold = obj
                     pin._context = self
                 else:
-                    pin = Pin(self, obj, _new_struct())
+                    pin = self._kind(self, obj, _new_struct())
                 if not _pin(self._arg, data, length, 1, pin._ref):
                     return pin
                 pin._context = None
         place = _place_for(obj, access, bypass)
-        pin = Pin(self, place[0], _new_struct())
+        pin = self._kind_for(place[3])(self, place[0], _new_struct())
         self._make(pin, "pin", place)
         return pin
+
+    def _kind_for(self, flags: int) -> Type[Pin]:
+        """Keys of peers must not work after the unpin: what is not kept is
+        deregistered in it."""
+        if flags & _SLEEPS:
+            return _SleepingPin
+        return self._kind
 
     def pin_start(self, obj: Any, access: Optional[int] = None,
                   bypass: bool = False) -> StartedPin:
@@ -525,8 +582,14 @@ class Context(Owner):
                             pins)
         if ret:
             raise self.failed("pin_list", ret)
-        return [Pin(self, place[0], _byref(pin))
+        kind = self._kind_for(places[0][3])
+        return [kind(self, place[0], _byref(pin))
                 for place, pin in zip(places, pins)]
+
+    @enters
+    def _run_unpin(self, ref: Any) -> None:
+        """Unpins, and lets other threads run meanwhile."""
+        call.unpin(self._arg, ref)
 
     # --- the parts ---
 
@@ -563,6 +626,7 @@ class Context(Owner):
         return as_tuple(HelperStats, self._query(
             "helper_query", _declared.pinion_helper_stats()))
 
+    @enters
     def options(self) -> Dict[str, Option]:
         """All options by name, with their values and where these come from."""
         found = {}
@@ -579,9 +643,6 @@ class Context(Owner):
                                          for field in ("type", "help", "def",
                                                        "source", "value")))
         return found
-
-    def _query(self, name: str, struct: Any) -> Any:
-        return query(name, self._arg, struct, self)
 
     # --- the cache ---
 
@@ -627,7 +688,7 @@ class Context(Owner):
 
     def _finish(self) -> None:
         """Ends the C context when nothing uses it any more."""
-        if self._arg is not NULL or self._open_heaps:
+        if not self._left or self._open_heaps:
             return
         handle, self._handle = self._handle, None
         if handle and os.getpid() == self._pid:
@@ -650,7 +711,11 @@ class Context(Owner):
 
 def _natural(name: str, value: Any, bits: int = 64) -> int:
     """A size or a count."""
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: a number, not {type(value).__name__}"
+                        ) from None
     if not 0 <= number < 2**bits:
         raise ValueError(f"{name}: {number} is negative or too large")
     return number
@@ -694,6 +759,17 @@ def site(name: Optional[str]) -> None:
 _contexts: "weakref.WeakSet[Context]" = weakref.WeakSet()
 
 
+def _unpin_all(context: Context) -> None:
+    """Ends the pins that are there. Contexts have no list of them, which each
+    pin would pay for: the garbage collector finds them."""
+    for pin in gc.get_referrers(context):
+        if isinstance(pin, Pin):
+            try:
+                pin.unpin()
+            except (OSError, ValueError, BufferError):
+                pass
+
+
 @atexit.register
 def _close_all() -> None:
     """At the interpreter's end, before modules go. What a thread still uses is
@@ -701,6 +777,7 @@ def _close_all() -> None:
     for context in list(_contexts):
         if context._pid == os.getpid() and not _somebody_in(context):
             try:
+                _unpin_all(context)
                 context.close()
             except RuntimeError:
                 pass

@@ -29,6 +29,9 @@ PINION_HEAP_HUGE_RESERVED = 8
 PINION_HEAP_NOT_IN_CHILDREN = 16
 PINION_HEAP_KEEP = 18446744073709551615
 PINION_ENDPOINT_SINGLE_THREADED = 1
+PINION_ENDPOINT_PROGRESS_CALLER = 2
+PINION_ENDPOINT_PROGRESS_THREAD = 4
+PINION_ENDPOINT_PROGRESS_AUTO = 8
 PINION_COMPLETION_DATA = 1
 PINION_COMPLETION_MORE = 2
 PINION_MESSAGE_DATA = 1
@@ -200,6 +203,9 @@ class pinion_helper_stats(Structure):
         ("idle", c_uint64),
         ("members", c_uint64),
         ("held_back", c_uint64),
+        ("copied", c_uint64),
+        ("aside", c_uint64),
+        ("wake_ns", c_uint64),
     ]
 
 
@@ -216,6 +222,8 @@ class pinion_endpoint_attr(Structure):
     _fields_ = [
         ("size", c_size_t),
         ("flags", c_uint64),
+        ("progress", c_void_p),
+        ("progress_arg", c_void_p),
     ]
 
 
@@ -231,7 +239,7 @@ class pinion_completion(Structure):
         ("message_len", c_size_t),
         ("buf", c_void_p),
         ("data", c_uint32),
-        ("reserved0", c_uint32),
+        ("data_high", c_uint32),
         ("reserved", c_uint64 * 2),
     ]
 
@@ -260,6 +268,8 @@ class pinion_message(Structure):
         ("multi_recv", c_void_p),
         ("data", c_uint32),
         ("space", c_uint32),
+        ("data_high", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -401,6 +411,7 @@ class pinion_cuda_copy_attr(Structure):
         ("src", c_void_p),
         ("bytes", c_size_t),
         ("stream", c_void_p),
+        ("default_of", c_void_p),
     ]
 
 
@@ -690,7 +701,8 @@ ERRORS: List[Tuple[str, str, str]] = [
      ' processes cannot agree about cores: their shared memory cannot be'
      ' used, is of another version or is full, or /proc cannot be read '
      '(logged). With helper=auto there is no helper then, and no error. '
-     '-EIO also: the adapter did not bind a memory window.'),
+     '-EIO also: the adapter did not bind a memory window. -ENOSPC also:'
+     ' the user has no epoll(7) watches left for the progress thread.'),
     ("EADDRNOTAVAIL ENODEV",
      'endpoint_open',
      'The adapter of a further endpoint is gone, or its port has no IP '
@@ -702,7 +714,8 @@ ERRORS: List[Tuple[str, str, str]] = [
      'memory (mlockall(2)).'),
     ("EAGAIN",
      'cuda_test',
-     'The copy has not ended.'),
+     'The copy has not ended, or the driver cannot be asked now; the '
+     'request stays good.'),
     ("EAGAIN",
      'endpoint_arm',
      'There is something to poll.'),
@@ -756,8 +769,8 @@ ERRORS: List[Tuple[str, str, str]] = [
      " heap's (pinion_heap_open(3)), whose blocks share their keys."),
     ("EBUSY",
      'cuda_copy cuda_copy_start cuda_test cuda_wait',
-     'A capture forbids the copy, or memory in the range stays '
-     'registered by a copy that does not end.'),
+     'A capture forbids the copy, or the stream is being captured and '
+     'memory in the range stays registered, by a pin or another copy.'),
     ("ECANCELED",
      'atomic_compare_swap atomic_fetch_add atomic_swap get peer_fence '
      'peer_flush put',
@@ -899,7 +912,8 @@ ERRORS: List[Tuple[str, str, str]] = [
      'endpoint_open',
      'NULL. Unknown flags, a size of 0, a context that was opened by '
      "this process's parent; the option segment is no power of two "
-     '(logged), or numa_node names no node.'),
+     '(logged), or numa_node names no node; more than one flag that says'
+     ' who makes progress.'),
     ("EINVAL",
      'endpoint_query',
      'NULL, a size of 0, or an endpoint that was opened by this '
@@ -1063,7 +1077,8 @@ ERRORS: List[Tuple[str, str, str]] = [
      'There is no such device.'),
     ("ENODEV",
      'cuda_copy cuda_copy_start cuda_test cuda_wait',
-     'The CUDA context is gone (cudaDeviceReset()), or the GPU is.'),
+     'The CUDA context is gone (cudaDeviceReset()), or the GPU is. A '
+     'copy of a request has ended then, and the request is gone.'),
     ("ENODEV",
      'device_register exposure_open heap_aligned heap_calloc heap_free '
      'heap_malloc heap_realloc heap_usable_size pin pin_list pin_test '
@@ -1165,7 +1180,9 @@ ERRORS: List[Tuple[str, str, str]] = [
      'The context has an endpoint, and its device cannot have another '
      'that shares its registrations (sim; logged): open another context.'
      ' Or the context was opened with a registrar, which moves nothing '
-     'itself; the kernel does not know NUMA nodes; the helper as below.'),
+     'itself; the kernel does not know NUMA nodes; the helper as below. '
+     'Or a progress thread was asked for, and the device has no '
+     'descriptor that it could sleep on (sim; logged).'),
     ("EOPNOTSUPP",
      'heap_aligned heap_calloc heap_free heap_malloc heap_realloc '
      'heap_usable_size',
@@ -1232,7 +1249,8 @@ ERRORS: List[Tuple[str, str, str]] = [
      'buffer is not mapped. The peer stays usable.'),
     ("ETIMEDOUT",
      'cuda_wait',
-     'The copy has not ended; the request stays good.'),
+     'The copy has not ended, or the driver cannot be asked now; the '
+     'request stays good.'),
     ("ETIMEDOUT",
      'device_register endpoint_open exposure_open heap_aligned '
      'heap_calloc heap_free heap_malloc heap_realloc heap_usable_size '

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Endpoints: messages, and operations on the memory of peers.
 
-A request is an object over the C library's completion: the library fills it in
-when the request is waited for. A request that is dropped before it has ended
-goes on, and the endpoint holds its memory until then (`_orphans`).
+A request is an object over the C library's completion, which is in a record:
+the library fills it in when the request is waited for. Records are used again.
+A request that is dropped before it has ended goes on, and the endpoint holds
+its record and its memory until then (`_orphans`). Those of short receives, which
+must be quick, are always in the endpoint's ring (`_short`): a record there that
+nobody else refers to is free when its operation has ended.
 
 _endpoint.py is used by several threads at a time, as the C library may be; see
 _context.py for what holds when an endpoint is closed meanwhile.
 """
 
+import collections
 import ctypes
 import itertools
 import struct
+import sys
 import time
 import weakref
 from errno import EAGAIN, EINVAL, ENOENT, ETIMEDOUT
@@ -27,18 +32,28 @@ _writable = _buffer.writable
 
 # struct pinion_message and struct pinion_move, as bytes: one call of struct
 # makes all of it, and bytes are passed as their address. Most messages need the
-# first fields only; fields that are missing are zero to the library.
-_MESSAGE = struct.Struct("=QQQQQQQQQII")
-_FIRST_FIELDS = struct.Struct("=QQQQQQQ")
-_FIRST_SIZE = _FIRST_FIELDS.size
-_first_fields = _FIRST_FIELDS.pack
+# first fields only; fields that are missing are zero to the library. Of these
+# a plain message has size, addr, len, tag and peer, and no flags and no ignore.
+# Native sizes ("@"), which struct packs faster than standard ones.
+_MESSAGE = struct.Struct("=QQQQQQQQQIIII")
+_PLAIN = struct.Struct("@Q8xQQQ8xQ")
+_PLAIN_SIZE = _PLAIN.size
+_plain_message = _PLAIN.pack
 _MOVE = struct.Struct("=QQQQQQQ")
 _ATOMIC = struct.Struct("=QQQQQQQQ")
+# Of `data` the struct has the lower and the upper 32 bits apart.
+_uint64_bytes = struct.Struct("<Q").pack
+_halves = struct.Struct("<II").unpack
 
-# Short, and without sleeping: the GIL stays.
+# Short, and without sleeping unless another thread is inside the endpoint: the
+# GIL stays. Another thread may register memory under the endpoint's lock: then
+# they are called with the GIL released (`_inside`).
 _inject = holding("inject")
+_inject_sleeping = untyped("inject")
 _recv_short = holding("recv")  # into _SHORT bytes: nothing is registered
+_recv_sleeping = untyped("recv")
 _SHORT = 1024
+_LOOKS = 4  # at records of the ring, before it grows
 _wait = untyped("wait")
 _known = _buffer.arrays.get
 _uint64 = ctypes.c_uint64
@@ -105,14 +120,15 @@ class Peer:
         """Its address, as its Endpoint.address gives it."""
         return self._endpoint._address("peer_address", self._handle)
 
-    def flush(self) -> "Request":
+    def flush(self, *, user: Any = None) -> "Request":
         """A request that ends when all puts, gets and atomics on this peer
         that were started before have ended."""
         endpoint = self._endpoint
-        request = endpoint._request(None)
-        endpoint._begin("peer_flush", request, self._handle, None)
-        return request
+        request, key = endpoint._start(None, user)
+        return endpoint._begin("peer_flush", request, self._handle,
+                               key or None, key=key)
 
+    @enters
     def fence(self) -> None:
         """Operations on this peer started from now on take effect after those
         started before. Does not wait."""
@@ -163,9 +179,9 @@ class Completion:
 
     @property
     def data(self) -> Optional[int]:
-        """The 32 bits that came along, or None."""
+        """The 64 bits that came along, or None."""
         if self._c.flags & _declared.PINION_COMPLETION_DATA:
-            return int(self._c.data)
+            return int(self._c.data) | int(self._c.data_high) << 32
         return None
 
     @property
@@ -202,14 +218,11 @@ class Request(Completion):
     """
 
     # `_state` is _UNDER_WAY, _ASKED while a thread waits, or _ENDED. `_record`
-    # is (the record's completion, its handle as an argument, the address of its
-    # completion, that of its handle, the record as words); records are used
-    # again (Endpoint._records).
-    __slots__ = ("_hold", "_state", "_record")
+    # is that of _new_record().
+    __slots__ = ("_state", "_record")
 
-    def __init__(self, endpoint: "Endpoint", hold: Any, record: Any) -> None:
+    def __init__(self, endpoint: "Endpoint", record: Any) -> None:
         self._endpoint = endpoint
-        self._hold = hold
         self._record = record
         self._state = _UNDER_WAY
 
@@ -226,15 +239,20 @@ class Request(Completion):
         if timeout is None and self._state is _UNDER_WAY:
             # As _ask(), without calling it.
             self._state = _ASKED
-            _, handle, completion, _, _ = self._record
+            record = self._record
+            endpoint = self._endpoint
+            inside = endpoint._inside
+            inside.append(None)
             try:
-                ret = _wait(self._endpoint._arg, handle, _SLICE, completion)
+                ret = _wait(endpoint._arg, record[1], _SLICE, record[2])
             except BaseException:
                 self._interrupted()
                 raise
+            finally:
+                inside.pop()
             if not ret:
                 self._state = _ENDED
-                self._hold = None
+                record[5] = None
                 return self
             self._unended(ret)
         until = None if timeout is None else time.monotonic() + timeout
@@ -251,17 +269,21 @@ class Request(Completion):
         if self._state is not _UNDER_WAY:
             raise RuntimeError("another thread waits for this request")
         self._state = _ASKED
-        _, handle, completion, _, _ = self._record
+        record = self._record
+        endpoint = self._endpoint
+        endpoint._inside.append(None)
         try:
-            ret = _wait(self._endpoint._arg, handle, microseconds, completion)
+            ret = _wait(endpoint._arg, record[1], microseconds, record[2])
         except BaseException:
             self._interrupted()
             raise
+        finally:
+            endpoint._inside.pop()
         return bool(ret) and self._unended(ret) or self._end()
 
     def _end(self) -> bool:
         self._state = _ENDED
-        self._hold = None
+        self._record[5] = None
         return False
 
     def _interrupted(self) -> None:
@@ -297,6 +319,7 @@ class Request(Completion):
         self._result()
         return True
 
+    @enters
     def cancel(self) -> None:
         """Asks that it end early: it then ends as Canceled if that was in
         time. It still has to be waited for."""
@@ -304,6 +327,12 @@ class Request(Completion):
             ret = call.cancel(self._endpoint._arg, self._record[1])
             if ret:
                 raise self._endpoint.failed("cancel", ret)
+
+
+class _Reported(Request):
+    """A request whose end as an object is noticed: all but short receives."""
+
+    __slots__ = ()
 
     def __del__(self) -> None:
         try:
@@ -313,28 +342,34 @@ class Request(Completion):
         if self._state is _ENDED:
             endpoint._records.append(self._record)
         elif self._record[1].value and not endpoint.closed:
-            endpoint._orphans.append((self._record, self._hold))
+            endpoint._orphans.append(self._record)
 
 
 _UNDER_WAY, _ASKED, _ENDED = "under way", "asked", "ended"
 
 
-def _new_record() -> Any:
+def _new_record() -> List[Any]:
+    """[the record's completion, its handle as an argument, the address of its
+    completion, that of its handle, the record as words, what holds the memory
+    of the operation]. The first word has the status: 1 is under way."""
     record = _Record()
     completion = record.completion  # keeps the record
     completion.status = 1
-    return (completion, _void_p.from_buffer(record, _Record.handle.offset),
+    return [completion, _void_p.from_buffer(record, _Record.handle.offset),
             _byref(record), _byref(record, _HANDLE_WORD * 8),
-            memoryview(record).cast("B").cast("Q"))
+            memoryview(record).cast("B").cast("Q"), None]
 
 
-class _Sent(Request):
-    """All short sends of an endpoint that have left."""
+def _count_alone() -> int:
+    """What getrefcount() says in recv() of a record that only a ring has; that
+    depends on the interpreter."""
+    ring = collections.deque([_new_record()])
+    record = ring[0]
+    return _getrefcount(record)
 
-    __slots__ = ()
 
-    def __del__(self) -> None:
-        pass
+_getrefcount = sys.getrefcount
+_ALONE = _count_alone()
 
 
 class Unexpected(Completion):
@@ -347,17 +382,21 @@ class Unexpected(Completion):
         super().__init__(endpoint, struct_)
         self._set_aside = set_aside
 
-    def recv(self, buf: Any) -> Request:
+    def recv(self, buf: Any, *, user: Any = None) -> Request:
         """Receives it into `buf`."""
+        hold, addr, nbytes = _writable(buf)
         handle, self._set_aside = self._set_aside, None
         if handle is None:
             raise ValueError("the message was received already")
-        hold, addr, nbytes = _writable(buf)
         endpoint = self._endpoint
-        request = endpoint._request(hold)
-        message = _pack_message(0, addr, nbytes, 0, 0, 0, 0, None, 0)
-        endpoint._begin("recv_unexpected", request, handle, message)
-        return request
+        request, key = endpoint._start(hold, user)
+        message = _pack_message(0, addr, nbytes, 0, 0, 0, key, None, 0)
+        try:
+            return endpoint._begin("recv_unexpected", request, handle, message,
+                                   key=key)
+        except _errors.Error:
+            self._set_aside = handle
+            raise
 
 
 class Exposure:
@@ -381,6 +420,7 @@ class Exposure:
         endpoint._parts.add(self)
 
     @property
+    @enters
     def key(self) -> bytes:
         """What peers need: send it to them by any means."""
         if self._handle is None or self._endpoint.closed:
@@ -391,6 +431,7 @@ class Exposure:
             raise self._endpoint.failed("exposure_key", ret)
         return bytes(key)[:4 + key.len]
 
+    @enters
     def close(self) -> None:
         """Revokes the key: whoever uses it from now on gets Refused."""
         handle, self._handle = self._handle, None
@@ -421,9 +462,7 @@ class Remote:
         plain = _as_bytes("key", key, _declared.PINION_EXPOSURE_KEY_BYTES)
         out = _void_p()
         logged()
-        ret = call.remote_open(endpoint._arg, peer._handle, plain, _byref(out))
-        if ret:
-            raise endpoint.failed("remote_open", ret)
+        endpoint._enter("remote_open", peer._handle, plain, _byref(out))
         self._endpoint, self._handle = endpoint, out.value
         endpoint._parts.add(self)
 
@@ -465,6 +504,7 @@ class Remote:
         request.wait()
         return before.value
 
+    @enters
     def close(self) -> None:
         """Operations under way go on."""
         handle, self._handle = self._handle, None
@@ -496,18 +536,25 @@ def _as_bytes(what: str, given: Any, size: int) -> bytes:
 def _pack_message(flags: int, addr: int, nbytes: int, tag: int, ignore: int,
                   peer: int, user: int, data: Optional[int],
                   space: int) -> bytes:
-    if data is not None:
-        flags |= _declared.PINION_MESSAGE_DATA
+    low = high = 0
     try:
+        if data is not None:
+            flags |= _declared.PINION_MESSAGE_DATA
+            low, high = _halves(_uint64_bytes(data))
         return _MESSAGE.pack(_MESSAGE.size, flags, addr, nbytes, tag, ignore,
-                             peer, user, 0, data or 0, space)
+                             peer, user, 0, low, space, high, 0)
     except struct.error:
         raise _wrong_number(tag, ignore, data, space) from None
 
 
+def _matched(tag: Optional[int], ignore: int) -> Tuple[int, int]:
+    """A tag and the bits of it that do not matter."""
+    return (0, 2**64 - 1) if tag is None else (tag, ignore)
+
+
 def _wrong_number(tag: Any, ignore: Any, data: Any, space: Any) -> Exception:
     for name, value, bits in (("tag", tag, 64), ("ignore", ignore, 64),
-                              ("data", data or 0, 32), ("space", space, 8)):
+                              ("data", data or 0, 64), ("space", space, 8)):
         if not hasattr(value, "__index__"):
             return TypeError(f"{name}: a number, not {type(value).__name__}")
         if not 0 <= value.__index__() < 2**bits:
@@ -534,11 +581,17 @@ class Endpoint(_context.Owner):
     Any thread may call anything. Progress is made inside the calls only.
     """
 
+    @enters
     def __init__(self, context: "_context.Context",
                  single_threaded: bool = False) -> None:
         self._context = context
-        self._orphans: List[Tuple[Any, Any]] = []
-        self._records: List[Any] = []
+        self._orphans: List[List[Any]] = []
+        self._records: List[List[Any]] = []
+        self._short = collections.deque([_new_record()])
+        self._short[0][4][0] = 0
+        # An entry for each thread that may have the endpoint's lock while it
+        # has not the GIL. No thread enters while another one has the GIL.
+        self._inside: List[None] = []
         self._users: Dict[int, Tuple[Any, Any]] = {}
         self._keys = itertools.count(1)
         self._peers: "weakref.WeakValueDictionary[int, Peer]" = \
@@ -555,9 +608,11 @@ class Endpoint(_context.Owner):
         self._handle = out.value
         self._open(out.value or 0)
         context._children.add(self)
+        if context.options()["progress"].value != "caller":
+            self._inside.append(None)  # the progress thread
         self._inject_max = self.stats().max_inject_bytes
         # All short sends that have left are this request.
-        self._sent = _Sent(cast("Endpoint", None), None, _new_record())
+        self._sent = Request(cast("Endpoint", None), _new_record())
         self._sent._c.status = 0
         self._sent._state = _ENDED
 
@@ -568,6 +623,7 @@ class Endpoint(_context.Owner):
         """The address that others give to peer()."""
         return self._address("endpoint_address", self._arg)
 
+    @enters
     def _address(self, name: str, handle: Any) -> bytes:
         address = _declared.pinion_address()
         ret = -EINVAL if self._arg is NULL else \
@@ -576,6 +632,7 @@ class Endpoint(_context.Owner):
             raise self.failed(name, ret)
         return bytes(address)[:4 + address.len]
 
+    @enters
     def peer(self, address: bytes) -> Peer:
         """The endpoint at that address, the same object each time."""
         plain = _as_bytes("address", address, _declared.PINION_ADDRESS_BYTES)
@@ -604,12 +661,12 @@ class Endpoint(_context.Owner):
     # --- messages ---
 
     @enters
-    def send(self, buf: Any, peer: Peer, tag: int = 0, *, space: int = 0,
+    def send(self, buf: Any, peer: Peer, tag: int = 0, space: int = 0,
              data: Optional[int] = None, delivery: bool = False,
              user: Any = None) -> Request:
         """Begins to send the bytes of `buf` to a peer; a Request.
 
-        `tag`: 64 bits to be matched by the receive. `data`: 32 bits that travel
+        `tag`: 64 bits to be matched by the receive. `data`: 64 bits that travel
         along. `space`, 0 to 255: messages match receives of the same space
         only. `delivery`: it ends when the other side has it, not already when
         `buf` may be changed. `user`: no Request, its completion comes from
@@ -625,8 +682,9 @@ class Endpoint(_context.Owner):
         if nbytes <= self._inject_max and user is None and data is None and \
                 not (space or delivery):
             try:
-                ret = _inject(self._arg, _first_fields(
-                    _FIRST_SIZE, 0, addr, nbytes, tag, 0, peer._handle))
+                ret = (_inject_sleeping if self._inside else _inject)(
+                    self._arg, _plain_message(_PLAIN_SIZE, addr, nbytes, tag,
+                                              peer._handle))
             except struct.error:
                 raise _wrong_number(tag, 0, None, 0) from None
             if not ret:
@@ -644,14 +702,16 @@ class Endpoint(_context.Owner):
         return self._begin("send", request, message, key=key)
 
     @enters
-    def recv(self, buf: Any, peer: Optional[Peer] = None, tag: int = 0, *,
-             ignore: int = 0, space: int = 0,
+    def recv(self, buf: Any, peer: Optional[Peer] = None,
+             tag: Optional[int] = 0, ignore: int = 0, space: int = 0,
              user: Any = None) -> Request:
         """Begins to receive a message into `buf`; a Request, whose `len` says
         how many bytes came.
 
         It takes the first message from `peer` (None: from anybody) whose tag
-        equals `tag` in all bits but those of `ignore`. TypeError: read-only.
+        equals `tag` (None: any) in all bits but those of `ignore`. A message
+        longer than `buf` ends it with Truncated; probe() asks for the length.
+        TypeError: read-only.
         """
         known = _known(id(buf))
         if known is not None and buf.flags.writeable:
@@ -663,32 +723,56 @@ class Endpoint(_context.Owner):
             if type(peer) is not Peer or peer._endpoint is not self:
                 self._own(peer)
             handle = peer._handle
-        if user is not None or space or nbytes > _SHORT:
+        if user is not None or space or ignore or tag is None or \
+                nbytes > _SHORT:
+            tag, ignore = _matched(tag, ignore)
             long, key = self._start(hold, user)
             return self._begin("recv", long, _pack_message(
                 0, addr, nbytes, tag, ignore, handle, key, None, space),
                 key=key)
         try:
-            message = _first_fields(_FIRST_SIZE, 0, addr, nbytes, tag, ignore,
-                                    handle)
+            message = _plain_message(_PLAIN_SIZE, addr, nbytes, tag, handle)
         except struct.error:
-            raise _wrong_number(tag, ignore, None, 0) from None
-        try:
-            record = self._records.pop()
+            raise _wrong_number(tag, 0, None, 0) from None
+        record = self._short[0]
+        words = record[4]
+        if _getrefcount(record) != _ALONE or words[0] == 1:
+            record = self._another()
             words = record[4]
-            words[0] = 1  # the status
-            words[_HANDLE_WORD] = 0
-        except IndexError:
-            record = _new_record()
+        words[0] = 1  # the status
+        words[_HANDLE_WORD] = 0
         # Before the call: a signal may raise an exception right after it.
-        request = Request(self, hold, record)
-        ret = _recv_short(self._arg, message, record[3])
+        record[5] = hold
+        request = Request(self, record)
+        ret = (_recv_sleeping if self._inside else _recv_short)(
+            self._arg, message, record[3])
         if ret:
-            request._state = _ENDED
+            words[0] = 0
+            request._end()
             raise self.failed("recv", ret)
         return request
 
-    def _fresh(self) -> Any:
+    def _another(self) -> List[Any]:
+        """A free record of the ring, which becomes its first; the ring grows
+        when some others are in use."""
+        ring = self._short
+        for _ in range(_LOOKS):
+            ring.rotate(-1)
+            record = ring[0]
+            if _getrefcount(record) == _ALONE and (
+                    record[4][0] != 1 or self._has_ended(record)):
+                return record
+        record = _new_record()
+        ring.appendleft(record)
+        return record
+
+    @enters
+    def _has_ended(self, record: List[Any]) -> bool:
+        """Whether the operation of a request that was dropped has ended."""
+        return not record[1].value or self._enter_progress(
+            "test", record[1], record[2]) != -EAGAIN
+
+    def _fresh(self) -> List[Any]:
         """A record that was used before."""
         try:
             record = self._records.pop()
@@ -699,16 +783,18 @@ class Endpoint(_context.Owner):
         return record
 
     @enters
-    def probe(self, peer: Optional[Peer] = None, tag: int = 0, *,
+    def probe(self, peer: Optional[Peer] = None, tag: Optional[int] = 0, *,
               ignore: int = 0, space: int = 0) -> Optional[Unexpected]:
         """A message that matches and was not received yet, or None; makes
         progress. It is set aside: receive it with its recv(buf), where buf has
         at least `message_len` bytes."""
         handle = self._own(peer)._handle if peer is not None else 0
+        tag, ignore = _matched(tag, ignore)
         message = _pack_message(0, 0, 0, tag, ignore, handle, 0, None, space)
         found = _declared.pinion_completion()
         out = _void_p()
-        ret = call.probe(self._arg, message, _byref(found), _byref(out))
+        ret = self._enter_progress("probe", message, _byref(found),
+                                   _byref(out))
         if ret == -EAGAIN:
             return None
         if ret:
@@ -782,7 +868,9 @@ class Endpoint(_context.Owner):
     # --- requests ---
 
     def _request(self, hold: Any) -> Request:
-        request = Request(self, hold, self._fresh())
+        record = self._fresh()
+        record[5] = hold
+        request = _Reported(self, record)
         request._state = _ENDED  # not begun
         return request
 
@@ -804,15 +892,26 @@ class Endpoint(_context.Owner):
             # Before the call: a signal may raise an exception right after it.
             request._state = _UNDER_WAY
             out = request._record[3]
-        ret = getattr(call, name)(self._arg, *arguments, out)
+        ret = self._enter_progress(name, *arguments, out)
         if ret:
             if request is not None:
-                request._state = _ENDED
+                request._end()
             self._users.pop(key, None)
             raise self.failed(name, ret)
         if self._orphans:
             self._reap()
         return cast(Request, request)
+
+    @enters
+    def _enter_progress(self, name: str, *arguments: Any) -> int:
+        """Calls a function that makes progress, or takes the endpoint's lock
+        for long."""
+        self._inside.append(None)
+        try:
+            ret: int = getattr(call, name)(self._arg, *arguments)
+        finally:
+            self._inside.pop()
+        return ret
 
     @enters
     def _enter(self, name: str, *arguments: Any) -> None:
@@ -826,11 +925,19 @@ class Endpoint(_context.Owner):
         """Lets go what dropped requests held, when they have ended."""
         for _ in range(len(self._orphans)):
             try:
-                record, hold = self._orphans.pop(0)
+                record = self._orphans.pop(0)
             except IndexError:
                 return
-            if call.test(self._arg, record[1], None) == -EAGAIN:
-                self._orphans.append((record, hold))
+            if self._enter_progress("test", record[1], None) == -EAGAIN:
+                self._orphans.append(record)
+
+    def _sweep(self) -> None:
+        """The same for short receives. Not needed for their records, which are
+        used again, but for those who wait for their memory."""
+        for record in list(self._short):
+            if record[4][0] == 1 and _getrefcount(record) == _ALONE + 1 and \
+                    self._has_ended(record):
+                record[5] = None
 
     @enters
     def poll(self, maximum: int = 64) -> List[Completion]:
@@ -840,11 +947,13 @@ class Endpoint(_context.Owner):
         maximum = min(_context._natural("maximum", maximum), 4096)
         done = (_declared.pinion_completion * maximum)()
         size = ctypes.sizeof(_declared.pinion_completion)
-        n = call.poll(self._arg, done, size, maximum)
+        n = self._enter_progress("poll", done, size, maximum)
         if n < 0:
             raise self.failed("poll", n)
         if self._orphans:
             self._reap()
+        if len(self._short) > 1:
+            self._sweep()
         return [self._completion(done[i]) for i in range(n)]
 
     def _completion(self, filled: Any) -> Completion:
@@ -854,11 +963,14 @@ class Endpoint(_context.Owner):
     @enters
     def progress(self) -> None:
         """Makes progress on everything that is under way."""
-        call.poll(self._arg, _byref(_declared.pinion_completion()),
-                  ctypes.sizeof(_declared.pinion_completion), 0)
+        self._enter_progress("poll", _byref(_declared.pinion_completion()),
+                             ctypes.sizeof(_declared.pinion_completion), 0)
         if self._orphans:
             self._reap()
+        if len(self._short) > 1:
+            self._sweep()
 
+    @enters
     def fileno(self) -> int:
         """A descriptor for select and poll: readable when, after arm() was
         True, there may be something to poll. It belongs to the endpoint."""
@@ -867,6 +979,7 @@ class Endpoint(_context.Owner):
             raise self.failed("endpoint_fd", fd)
         return fd
 
+    @enters
     def arm(self) -> bool:
         """True: armed, sleep on fileno() now. False: poll() first."""
         ret: int = call.endpoint_arm(self._arg)
@@ -878,10 +991,10 @@ class Endpoint(_context.Owner):
 
     def stats(self) -> EndpointStats:
         """Counters of messages, by protocol."""
-        return _context.as_tuple(EndpointStats, _context.query(
-            "endpoint_query", self._arg, _declared.pinion_endpoint_stats(),
-            self))
+        return _context.as_tuple(EndpointStats, self._query(
+            "endpoint_query", _declared.pinion_endpoint_stats()))
 
+    @enters
     def explain(self, nbytes: int, reuse: int = 1,
                 budget_full: bool = False) -> List[Explanation]:
         """What a message of so many bytes would take by each protocol, and

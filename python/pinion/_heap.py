@@ -8,6 +8,7 @@ that was closed, and its context, stay in the C library until the last block is.
 
 import ctypes
 import importlib
+import itertools
 import os
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -40,12 +41,13 @@ class Block:
     """Memory of a heap; freed when it is dropped. NumPy and others make arrays
     over it by `__array_interface__`."""
 
-    __slots__ = ("_heap", "address", "nbytes", "__weakref__")
+    __slots__ = ("_heap", "_key", "address", "nbytes", "__weakref__")
 
     def __init__(self, heap: "Heap", address: int, nbytes: int) -> None:
         self.address = address
         self.nbytes = nbytes
-        heap._live[address] = None
+        self._key = next(heap._keys)
+        heap._live[self._key] = None
         self._heap = heap
 
     @property
@@ -56,7 +58,7 @@ class Block:
     def __del__(self) -> None:
         heap = getattr(self, "_heap", None)
         if heap is not None:
-            heap._free(self.address)
+            heap._free(self._key, self.address)
 
 
 class Heap(_context.Owner):
@@ -85,7 +87,10 @@ class Heap(_context.Owner):
                  access: int = 0, numa_node: Optional[int] = None,
                  pages: Optional[str] = None,
                  in_children: bool = True) -> None:
+        # Blocks by number: an address is another block's as soon as it is
+        # free.
         self._live: Dict[int, None] = {}
+        self._keys = itertools.count()
         self._context = context
         attr = _declared.pinion_heap_attr(
             ctypes.sizeof(_declared.pinion_heap_attr),
@@ -104,6 +109,7 @@ class Heap(_context.Owner):
             attr.flags |= _declared.PINION_HEAP_NOT_IN_CHILDREN
         self._open_heap(attr)
 
+    @_context.enters
     def _open_heap(self, attr: Any) -> None:
         out = ctypes.c_void_p()
         context = self._context
@@ -180,15 +186,18 @@ class Heap(_context.Owner):
         setattr(memory, "_block", block)
         return memoryview(memory).cast("B")
 
-    def _free(self, address: int) -> None:
-        """Called by a block that is dropped, in any thread."""
-        if self._live.pop(address, 0) is None and self._handle is not None:
+    def _free(self, key: int, address: int) -> None:
+        """Called by a block that is dropped, in any thread. The block leaves
+        `_live` last: until then nobody closes the heap in C."""
+        if key in self._live and self._handle is not None:
             call.heap_free(self._handle, address)
-            if self._arg is NULL:
+            del self._live[key]
+            if self._left:
                 self._finish()
 
     # --- what it says ---
 
+    @_context.enters
     def contains(self, obj: Any) -> bool:
         """Whether the object's memory is of this heap."""
         _hold, address, _nbytes = _buffer.readable(obj)
@@ -196,9 +205,10 @@ class Heap(_context.Owner):
 
     def stats(self) -> HeapStats:
         """How much is registered and in use."""
-        return _context.as_tuple(HeapStats, _context.query(
-            "heap_query", self._arg, _declared.pinion_heap_stats(), self))
+        return _context.as_tuple(HeapStats, self._query(
+            "heap_query", _declared.pinion_heap_stats()))
 
+    @_context.enters
     def trim(self) -> None:
         """Returns all that is empty to the system now."""
         ret = call.heap_trim(self._arg)
@@ -212,11 +222,13 @@ class Heap(_context.Owner):
         dropped, at once if there is none."""
         if self._arg is not NULL:
             self._arg = NULL
-            self._leave()
+            if not self._leave():
+                raise RuntimeError("another thread is inside this heap")
         self._finish()
 
     def _finish(self) -> None:
-        if self._live or self._handle is None:
+        """Closes the heap in C when nothing uses it any more."""
+        if self._live or not self._left or self._handle is None:
             return
         handle, self._handle = self._handle, None
         if os.getpid() == self._pid:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""python3 -m pinion.bench [--quick] [--json] -- what calls cost from Python.
+"""python3 -m pinion.bench [--what WHAT] [--quick] [--json] -- what calls cost
+from Python: those of pinion (--what calls), and torch's copies to and from a GPU
+with and without pinion.cuda.accelerate() (--what accelerate).
 
 The unit is the empty call: a function of C without arguments that returns a
 number, called through ctypes, measured between the others in the same run; for
@@ -16,17 +18,26 @@ interpreters can be compared.
 
 Each is the best of several rounds. Both processes poll: on a machine with fewer
 than two idle cores the last two mean nothing.
+
+--what accelerate: x.cuda() of a tensor that was just made, and y.cpu(), in turns
+with and without; medians in milliseconds, the GPU's work included. `by_pinion`
+says how many of the `rounds` copies with accelerate() were pinion's: short ones
+are left to torch. All bytes are compared. Exit status 77: no torch, or no GPU.
 """
 
 import argparse
+import contextlib
 import ctypes
+import importlib
 import json
 import multiprocessing
+import statistics
 import sys
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import pinion
+import pinion.cuda
 from pinion import _declared
 from pinion._library import call, library
 
@@ -226,24 +237,111 @@ def measure(quick: bool) -> List[Dict[str, Any]]:
             for row in rows]
 
 
-def main() -> None:
+# --- torch ---------------------------------------------------------------------
+
+class Moves:
+    """x.cuda() and y.cpu() of tensors of one size, with and without."""
+
+    def __init__(self, torch: Any, nbytes: int) -> None:
+        self.torch, self.nbytes = torch, nbytes
+        # By what was called and whether it was accelerated.
+        self.ms: Dict[Tuple[str, bool], List[float]] = {
+            (name, with_us): [] for name in ("cuda", "cpu")
+            for with_us in (False, True)}
+        self.by_pinion = {"cuda": 0, "cpu": 0}
+        self.equal = True
+
+    def time(self, name: str, with_us: bool, tensor: Any) -> Any:
+        before = sum(pinion.cuda.stats()[:4])
+        with pinion.cuda.accelerate() if with_us else contextlib.nullcontext():
+            self.torch.cuda.synchronize()
+            begin = time.perf_counter_ns()
+            moved = getattr(tensor, name)()
+            self.torch.cuda.synchronize()
+            took = time.perf_counter_ns() - begin
+        self.ms[name, with_us].append(took / 1e6)
+        if with_us:
+            self.by_pinion[name] += sum(pinion.cuda.stats()[:4]) - before
+        return moved
+
+    def round(self, number: int) -> None:
+        for with_us in (number % 2 == 0, number % 2 == 1):
+            # New memory, whose pages are present.
+            tensor = self.torch.full((self.nbytes,), number & 127,
+                                     dtype=self.torch.uint8)
+            back = self.time("cpu", with_us,
+                             self.time("cuda", with_us, tensor))
+            self.equal &= bool(self.torch.equal(tensor, back))
+
+    def rows(self) -> List[Dict[str, Any]]:
+        return [{"bench": "accelerate", "call": name, "bytes": self.nbytes,
+                 "ms": statistics.median(self.ms[name, True]),
+                 "ms_without": statistics.median(self.ms[name, False]),
+                 "rounds": len(self.ms[name, True]),
+                 "by_pinion": self.by_pinion[name], "equal": self.equal}
+                for name in ("cuda", "cpu")]
+
+
+def measure_accelerate(quick: bool) -> List[Dict[str, Any]]:
+    """All rows. ImportError, RuntimeError: no torch, no GPU."""
+    torch: Any = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch has no GPU here")
+    pinion.cuda.context(torch.cuda.current_device())
+    rows = []
+    for mib in (1, 8) if quick else (1, 4, 16, 128, 1024):
+        warm, moves = Moves(torch, mib << 20), Moves(torch, mib << 20)
+        warm.round(0)
+        for number in range(2 if quick else 8):
+            moves.round(number)
+        rows += moves.rows()
+    about = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    return [{**row, **about} for row in rows]
+
+
+def print_calls(row: Dict[str, Any]) -> None:
+    more = (f", {row['gb_per_s']:.2f} GB/s, {row['of_c']:.3f} of C"
+            if "of_c" in row else "")
+    print(f"{row['bench']:<10} {row['ns']:>12.0f} ns "
+          f"{row['empty_calls']:>10.2f} empty calls{more}")
+
+
+def print_accelerate(row: Dict[str, Any]) -> None:
+    print(f".{row['call']:<5} {row['bytes'] >> 20:>5} MiB {row['ms']:>9.2f} ms, "
+          f"{row['ms_without']:>9.2f} ms without; {row['by_pinion']} of "
+          f"{row['rounds']} copies by pinion"
+          f"{'' if row['equal'] else '; BYTES DIFFER'}")
+
+
+WHAT = {"calls": (measure, print_calls),
+        "accelerate": (measure_accelerate, print_accelerate)}
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python3 -m pinion.bench",
-        description="What calls cost from Python, in empty ctypes calls.")
+        description="What calls cost from Python.")
+    parser.add_argument("--what", choices=WHAT, default="calls")
     parser.add_argument("--quick", action="store_true",
                         help="few rounds: whether it works, not how fast")
     parser.add_argument("--json", action="store_true",
                         help="one JSON object a line")
     arguments = parser.parse_args()
-    for row in measure(arguments.quick):
+    rows_of, show = WHAT[arguments.what]
+    try:
+        rows = rows_of(arguments.quick)
+    except (ImportError, RuntimeError) as error:
+        if arguments.what == "calls":
+            raise
+        print("skipped:", error)
+        return 77
+    for row in rows:
         if arguments.json:
             print(json.dumps(row))
         else:
-            more = (f", {row['gb_per_s']:.2f} GB/s, {row['of_c']:.3f} of C"
-                    if "of_c" in row else "")
-            print(f"{row['bench']:<10} {row['ns']:>12.0f} ns "
-                  f"{row['empty_calls']:>10.2f} empty calls{more}")
+            show(row)
+    return 0 if all(row.get("equal", True) for row in rows) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,8 +14,9 @@ where that pays:
 
 Memory of the host is whatever Context.pin() takes, memory of a GPU a torch
 tensor or an object with `__cuda_array_interface__`. Copies keep the order of a
-stream: torch's current one where a tensor is involved, else the one that is
-given, else the default stream.
+stream: the one that is given, else torch's current one where a tensor is
+involved, else the one that the interface names, else the default stream. A
+default stream is that of the GPU that has the memory, whichever GPU is current.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ import sys
 import threading
 import time
 from errno import EAGAIN, ETIMEDOUT
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import _buffer, _context, _declared, _errors
 from ._library import call, logged
@@ -59,6 +60,7 @@ class CopyStats(NamedTuple):
 
 def context(device: int = 0) -> _context.Context:
     """The context that copies of that GPU use; opened at the first time."""
+    device = _context._natural("device", device, 31)
     key = (os.getpid(), device)
     with _lock:
         found = _opened.get(key)
@@ -70,8 +72,8 @@ def context(device: int = 0) -> _context.Context:
 def stats(device: int = 0) -> CopyStats:
     """Counters of the copies."""
     made = context(device)
-    return _context.as_tuple(CopyStats, _context.query(
-        "cuda_query", made._arg, _struct("pinion_cuda_stats")(), made))
+    return _context.as_tuple(CopyStats, made._query(
+        "cuda_query", _struct("pinion_cuda_stats")()))
 
 
 def _struct(name: str) -> Any:
@@ -89,10 +91,21 @@ class _Gpu(NamedTuple):
     address: int
     nbytes: int
     device: int
-    stream: Optional[int]  # torch's current one
+    stream: Optional[int]  # torch's current one, or the interface's
 
 
-def _gpu(obj: Any) -> Optional[_Gpu]:
+def _interface_stream(obj: Any, interface: Dict[str, Any]) -> Optional[int]:
+    """The stream whose work has to end before the memory is used. As in CUDA, 1
+    is the legacy default stream and 2 that of the thread; 0 would be either,
+    and the interface forbids it."""
+    stream = interface.get("stream")
+    if stream is not None and (not isinstance(stream, int) or stream < 1):
+        raise TypeError(f"{type(obj).__name__}: {stream!r} is no stream of "
+                        "__cuda_array_interface__")
+    return stream
+
+
+def _gpu(obj: Any, write: bool) -> Optional[_Gpu]:
     """None: not in the memory of a GPU."""
     if getattr(getattr(obj, "device", None), "type", None) == "cuda":
         if not obj.is_contiguous():
@@ -104,41 +117,61 @@ def _gpu(obj: Any) -> Optional[_Gpu]:
     interface = getattr(obj, "__cuda_array_interface__", None)
     if not isinstance(interface, dict):
         return None
-    hold, address, nbytes = _buffer._interface(obj, interface, False)
-    return _Gpu(hold, address, nbytes, 0, None)
+    hold, address, nbytes = _buffer._interface(obj, interface, write)
+    return _Gpu(hold, address, nbytes, 0, _interface_stream(obj, interface))
 
 
 class Copy:
     """A copy under way, which holds its memory. wait() sleeps until it has
-    ended, done() looks. One that is dropped is waited for."""
+    ended, done() looks. One that is dropped is waited for. Any thread may call
+    both."""
 
+    _handle: Any = None  # also of one that was not made
+
+    @_context.enters
     def __init__(self, made: _context.Context, hold: Any, attr: Any) -> None:
-        self._handle: Any = None
         self._context = made
         self._hold = hold
-        out = ctypes.c_void_p()
+        self._lock = threading.Lock()  # held by the thread that asks
+        # Before the call: a signal may raise an exception right after it.
+        self._handle = out = ctypes.c_void_p()
         logged()
         ret = call.cuda_copy_start(made._arg, ctypes.byref(attr),
                                    ctypes.byref(out))
         if ret:
             raise made.failed("cuda_copy_start", ret)
-        self._handle = out
+
+    def _ask(self, microseconds: int) -> bool:
+        """True: it has ended. The question that finds that out frees the
+        handle: one thread at a time asks."""
+        if not self._lock.acquire(blocking=False):
+            if not self._lock.acquire(timeout=microseconds / 1e6):
+                return False
+            microseconds = 0
+        try:
+            return self._ask_locked(microseconds)
+        finally:
+            self._lock.release()
 
     @_context.enters
-    def _ask(self, microseconds: int) -> bool:
-        """True: it has ended."""
+    def _ask_locked(self, microseconds: int) -> bool:
         handle = self._handle
-        if handle is None:
+        if not handle:
             return True
         if self._context.closed:
             raise self._context.failed("cuda_wait", -EAGAIN)
-        ret = call.cuda_wait(handle, microseconds)
-        if ret in (-ETIMEDOUT, -EAGAIN):
-            return False
-        self._handle = self._hold = None
-        if ret:
-            raise self._context.failed("cuda_wait", ret)
-        return True
+        # Stored without going through the interpreter, which may raise a
+        # signal's exception between two of its steps.
+        results: List[int] = []
+        try:
+            results.extend(map(call.cuda_wait, (handle,), (microseconds,)))
+        finally:
+            ended = results and results[0] not in (-ETIMEDOUT, -EAGAIN)
+            if ended:
+                self._handle = self._hold = None
+        if ended and results[0]:
+            raise self._context.failed("cuda_wait", results[0])
+        return bool(ended)
 
     def wait(self, timeout: Optional[float] = None) -> "Copy":
         """Sleeps until it has ended. TimedOut: it goes on."""
@@ -150,11 +183,11 @@ class Copy:
         return self
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether it has ended; False while another thread waits for it."""
         return self._ask(0)
 
     def __del__(self) -> None:
-        if self._handle is not None and not self._context.closed and \
+        if self._handle and not self._context.closed and \
                 self._context._pid == os.getpid():
             self.wait()
 
@@ -163,7 +196,7 @@ def copy_start(dst: Any, src: Any, stream: Optional[int] = None) -> Copy:
     """Begins a copy in which one end, or both, is memory of a GPU. Work that
     the stream gets from now on begins after it. The memory of the host belongs
     to the copy until it has ended."""
-    to, source = _gpu(dst), _gpu(src)
+    to, source = _gpu(dst, True), _gpu(src, False)
     if to is None and source is None:
         raise TypeError("neither is in the memory of a GPU")
     to_place = to[:3] if to is not None else _buffer.writable(dst)
@@ -171,14 +204,14 @@ def copy_start(dst: Any, src: Any, stream: Optional[int] = None) -> Copy:
     if to_place[2] != from_place[2]:
         raise ValueError(f"{from_place[2]} bytes do not fit into "
                          f"{to_place[2]} bytes")
-    gpu = to or source
-    assert gpu is not None
+    ends = [g for g in (to, source) if g is not None]
+    # The one that names the stream; default streams are those of its GPU.
+    gpu = next((g for g in ends if g.stream is not None), ends[0])
     if stream is None:
-        stream = next((g.stream for g in (to, source)
-                       if g is not None and g.stream is not None), 0)
+        stream = gpu.stream or 0
     kind = _struct("pinion_cuda_copy_attr")
     attr = kind(ctypes.sizeof(kind), 0, to_place[1], from_place[1],
-                to_place[2], stream)
+                to_place[2], stream, gpu.address)
     return Copy(context(gpu.device), (to_place[0], from_place[0]), attr)
 
 
@@ -254,8 +287,8 @@ def _to(self: Any, *arguments: Any, **options: Any) -> Any:
 def accelerate() -> Iterator[None]:
     """Inside, .cuda(), .cpu() and .to(device) of torch's tensors go through
     pinion, in all threads: those of contiguous tensors of 4 MiB and more that
-    are not pinned and need no gradient. Others are torch's own, as are copies with further
-    arguments. May be nested."""
+    are not pinned and need no gradient. Others are torch's own, as are copies
+    with further arguments. May be nested."""
     torch: Any = importlib.import_module("torch")
     global _accelerated
     with _lock:

@@ -17,10 +17,13 @@ TOP = HERE.parent.parent
 SPAWN = multiprocessing.get_context("spawn")
 
 
+BLOCK = bytes((i * 131 + (i >> 8) * 17) & 255 for i in range(65536))
+
+
 def noise(nbytes, seed):
     """Bytes that differ everywhere: byte i depends on i and the seed."""
-    block = bytes((i * 131 + (i >> 8) * 17 + seed * 29) & 255
-                  for i in range(65536))
+    start = seed * 29
+    block = BLOCK.translate(bytes((start + i) & 255 for i in range(256)))
     whole = bytearray()
     while len(whole) < nbytes:
         whole += block

@@ -19,8 +19,10 @@ def test_messages_and_moves_are_awaited(ctx):
             me = ep.peer(ep.address)
             got = bytearray(1 << 20)
             sent, received = await asyncio.gather(
-                ep.send(noise(1 << 20, 1), me, 5), ep.recv(got, tag=5))
+                ep.send(noise(1 << 20, 1), me, 5, data=5 << 60),
+                ep.recv(got, tag=5))
             assert received.len == 1 << 20 and received.peer is me
+            assert received.data == 5 << 60
             assert got == noise(1 << 20, 1) and sent.status == 0
             with ep.expose(got) as exposure, \
                     ep.remote(me, exposure.key) as remote:
@@ -32,6 +34,45 @@ def test_messages_and_moves_are_awaited(ctx):
             await asyncio.gather(ep.put_when(b"granted", me, 1),
                                  ep.grant(got, me, 1))
             assert got[:7] == b"granted"
+
+    asyncio.run(main())
+
+
+def test_messages_of_unknown_length_are_awaited(ctx):
+    async def main():
+        with ctx.async_endpoint() as ep:
+            me = ep.peer(ep.address)
+            for nbytes in (0, 13, 300_000):
+                sent = ep.send(noise(nbytes, nbytes), me, 5)
+                while not (found := ep.probe(tag=None)):
+                    await asyncio.sleep(0)
+                got = bytearray(found.message_len)
+                with pytest.raises(TypeError):
+                    ep.recv_unexpected(found, bytes(got))
+                received = await ep.recv_unexpected(found, got)
+                assert received.len == nbytes and received.tag == 5
+                assert got == noise(nbytes, nbytes)
+                await sent
+                with pytest.raises(ValueError):
+                    ep.recv_unexpected(found, got)
+            assert [row for row in ep.explain(1 << 20) if row.chosen]
+
+    asyncio.run(main())
+
+
+def test_a_flush_is_awaited(ctx):
+    async def main():
+        with ctx.async_endpoint() as ep:
+            me, memory = ep.peer(ep.address), bytearray(1 << 20)
+            with ep.expose(memory) as exposure, \
+                    ep.remote(me, exposure.key) as remote:
+                puts = [ep.put(remote, noise(1 << 16, i), i << 16)
+                        for i in range(16)]
+                flushed = await ep.flush(me)
+                assert flushed.status == 0
+                for i in range(16):
+                    assert memory[i << 16:(i + 1) << 16] == noise(1 << 16, i)
+                await asyncio.gather(*puts)
 
     asyncio.run(main())
 

@@ -107,8 +107,13 @@ def test_structs_that_are_packed_have_the_fields_in_that_order():
         filled = struct.from_buffer_copy(bytes(range(packed.size)))
         for value, (name, _) in zip(values, struct._fields_):
             assert (getattr(filled, name) or 0) == value, name
-    first = _endpoint._FIRST_FIELDS
-    assert first.size == _declared.pinion_message.peer.offset + 8
+    assert _endpoint._PLAIN_SIZE == _declared.pinion_message.peer.offset + 8
+    plain = _endpoint._plain_message(1, 2, 3, 4, 5)
+    filled = _declared.pinion_message.from_buffer_copy(
+        plain.ljust(ctypes.sizeof(_declared.pinion_message), b"\0"))
+    assert (filled.size, filled.buf, filled.len, filled.tag, filled.peer) == \
+        (1, 2, 3, 4, 5)
+    assert not filled.flags and not filled.ignore
 
 
 def test_errors_have_the_texts_of_the_manual():

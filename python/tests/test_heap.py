@@ -2,6 +2,7 @@
 """Heaps."""
 
 import gc
+import threading
 import time
 
 import pytest
@@ -128,7 +129,6 @@ def test_attributes_are_checked(ctx):
 
 
 def test_blocks_are_freed_by_any_thread(heap):
-    import threading
     blocks = [heap.block(1000) for _ in range(1000)]
     threads = [threading.Thread(target=blocks.clear) for _ in range(2)]
     for t in threads:
@@ -136,6 +136,97 @@ def test_blocks_are_freed_by_any_thread(heap):
     for t in threads:
         t.join()
     assert not heap._live
+
+
+class Slow:
+    """The library, in whose heap_free() and heap_malloc() threads stay until
+    they are let go; notes what is called meanwhile."""
+
+    def __init__(self, real):
+        self.real, self.order = real, []
+        self.inside, self.let_go = threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        function = getattr(self.real, name)
+
+        def noted(*arguments):
+            self.order.append(name)
+            if name == "heap_free":
+                self.inside.set()
+                assert self.let_go.wait(60)
+            ret = function(*arguments)
+            self.order.append(name + " returned")
+            return ret
+
+        return noted
+
+
+@pytest.mark.parametrize("closed", ["heap", "context"])
+@pytest.mark.parametrize("first", ["free", "close"])
+def test_a_close_waits_for_the_block_that_is_being_freed(monkeypatch, closed,
+                                                        first):
+    ctx = pinion.Context()
+    heap = ctx.heap()
+    blocks = [heap.block(1000)]
+    slow = Slow(pinion._heap.call)
+    monkeypatch.setattr(pinion._heap, "call", slow)
+    close = (heap if closed == "heap" else ctx).close
+    if first == "close":
+        close()
+    thread = threading.Thread(target=blocks.clear)
+    thread.start()
+    assert slow.inside.wait(60)
+    if first == "free":
+        close()
+    assert slow.order == ["heap_free"]
+    slow.let_go.set()
+    thread.join()
+    assert slow.order == ["heap_free", "heap_free returned", "heap_close",
+                          "heap_close returned"]
+    assert heap._handle is None
+    ctx.close()
+    assert ctx._handle is None
+
+
+def test_a_dropped_block_closes_nothing_while_a_thread_allocates(monkeypatch):
+    ctx = pinion.Context()
+    heap = ctx.heap()
+    blocks = [heap.block(1000)]
+    inside, let_go = threading.Event(), threading.Event()
+    malloc, closes = pinion._heap._heap_malloc, []
+
+    def slow_malloc(*arguments):
+        inside.set()
+        assert let_go.wait(60)
+        assert not closes
+        return malloc(*arguments)
+
+    def note_close(handle):
+        closes.append(handle)
+        close(handle)
+
+    close = pinion._heap.call.heap_close
+    monkeypatch.setattr(pinion._heap, "_heap_malloc", slow_malloc)
+    monkeypatch.setattr(pinion._heap.call, "heap_close", note_close)
+    allocates = threading.Thread(
+        target=lambda: blocks.append(heap.block(500)))
+    allocates.start()
+    assert inside.wait(60)
+    closer = threading.Thread(target=heap.close)
+    closer.start()
+    while not heap.closed:
+        time.sleep(0.001)
+    # The close waits for the thread; another block goes meanwhile.
+    blocks.pop(0)
+    assert not closes
+    let_go.set()
+    allocates.join()
+    closer.join()
+    assert not closes and len(heap._live) == 1
+    blocks.clear()
+    assert len(closes) == 1 and heap._handle is None
+    ctx.close()
+    assert ctx._handle is None
 
 
 BATCHES, ROWS = 200, 256

@@ -5,6 +5,7 @@ import gc
 import os
 import select
 import signal
+import sys
 import threading
 import time
 
@@ -49,6 +50,60 @@ def test_two_processes_exchange_arrays_and_check_every_byte():
     finish(other)
 
 
+@pytest.fixture
+def short_calls(monkeypatch):
+    """Which functions short messages are passed to."""
+    used = []
+
+    def noted(name, function):
+        def call(*arguments):
+            used.append(name)
+            return function(*arguments)
+        return call
+
+    for name in ("_inject", "_inject_sleeping", "_recv_short",
+                 "_recv_sleeping"):
+        monkeypatch.setattr(pinion._endpoint, name,
+                            noted(name, getattr(pinion._endpoint, name)))
+    return used
+
+
+def test_short_messages_keep_the_gil_only_while_nobody_is_inside(
+        ep, me, short_calls):
+    """Another thread may have the endpoint's lock while it registers."""
+    def both():
+        short_calls.clear()
+        ep.send(b"x", me)
+        ep.recv(bytearray(1)).wait()
+        return short_calls[:]
+
+    assert both() == ["_inject", "_recv_short"]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # threads change inside calls alone
+    for wait in (lambda r: r.wait(), lambda r: r.wait(timeout=60)):
+        request = ep.recv(bytearray(8), tag=99)
+        thread = threading.Thread(target=wait, args=(request,))
+        thread.start()
+        while not ep._inside:
+            time.sleep(0.001)
+        assert both() == ["_inject_sleeping", "_recv_sleeping"]
+        ep.send(b"12345678", me, 99)
+        thread.join()
+        assert both() == ["_inject", "_recv_short"]
+    sys.setswitchinterval(interval)
+    for call in (ep.poll, ep.progress, ep.probe):
+        call()
+    assert not ep._inside
+
+
+def test_a_progress_thread_may_be_inside_at_any_time(short_calls):
+    with pinion.Context(progress="thread") as ctx, ctx.endpoint() as ep:
+        me = ep.peer(ep.address)
+        ep.send(b"x", me)
+        ep.recv(bytearray(1)).wait()
+        assert short_calls == ["_inject_sleeping", "_recv_sleeping"]
+
+
 def test_tags_spaces_and_data(ep, me):
     got = bytearray(4)
     ep.send(b"tag7", me, 7)
@@ -59,6 +114,38 @@ def test_tags_spaces_and_data(ep, me):
     assert ep.recv(got, tag=0x107, ignore=0x100).wait().tag == 7
     assert got == b"tag7"
     assert ep.recv(got, me, 8).wait().data == 0xdeadbeef
+
+
+DATA = 0x0123456789abcdef
+
+
+@pytest.mark.parametrize("nbytes", [0, 8, 5000, 1 << 20])
+def test_all_64_bits_of_data_arrive(ep, me, nbytes):
+    """In a Request, in what poll() returns, and in what probe() finds."""
+    source, got = noise(nbytes, 3), bytearray(nbytes)
+    for data in (0, 1, 1 << 31, 1 << 32, DATA, 2**64 - 1):
+        request = ep.recv(got, tag=1)
+        sent = ep.send(source, me, 1, data=data)
+        assert request.wait().data == data
+        sent.wait()
+        ep.recv(got, tag=2, user="polled")
+        sent = ep.send(source, me, 2, data=data)
+        found = []
+        while not found:
+            found = ep.poll()
+        assert found[0].data == data and found[0].user == "polled"
+        sent.wait()
+        sent = ep.send(source, me, 3, data=data)
+        unexpected = None
+        while unexpected is None:
+            unexpected = ep.probe(tag=3)
+        assert unexpected.data == data
+        assert unexpected.recv(got).wait().data == data
+        sent.wait()
+    for wrong, error in ((1 << 64, ValueError), (-1, ValueError),
+                         ("x", TypeError), (1.5, TypeError)):
+        with pytest.raises(error, match="data"):
+            ep.send(source, me, 4, data=wrong)
 
 
 def test_a_long_message_into_a_short_buffer_is_truncated(ep, me):
@@ -130,6 +217,70 @@ def test_a_request_that_is_dropped_goes_on_and_holds_its_memory(ep, me):
     memory.append(1)
 
 
+def test_so_does_a_short_receive_that_is_dropped(ep, me):
+    dropped = [bytearray(8) for _ in range(20)]
+    for tag, memory in enumerate(dropped):
+        ep.recv(memory, tag=100 + tag)
+    gc.collect()
+    for memory in dropped:
+        with pytest.raises(BufferError):
+            memory.append(1)
+    # Others are received meanwhile, also several at a time.
+    for i in range(50):
+        several = [(bytearray(8), tag) for tag in range(1, 4)]
+        requests = [ep.recv(memory, tag=tag) for memory, tag in several]
+        for memory, tag in several:
+            ep.send(bytes([i, tag] * 4), me, tag)
+        pinion.wait_all(requests)
+        assert all(memory == bytes([i, tag] * 4) for memory, tag in several)
+        assert [request.tag for request in requests] == [1, 2, 3]
+    for tag, memory in enumerate(dropped):
+        ep.send(bytes([tag] * 8), me, 100 + tag)
+    ep.send(b"last", me, 1)
+    ep.recv(bytearray(8), tag=1).wait()
+    ep.progress()
+    for tag, memory in enumerate(dropped):
+        assert memory == bytes([tag] * 8)
+        memory.append(1)
+    assert len(ep._short) < 40
+
+
+def test_records_of_short_receives_are_used_again(ep, me):
+    kept = []
+    for i in range(2000):
+        ep.send(bytes([i & 255] * 8), me, i)
+        request = ep.recv(bytearray(8), tag=i).wait()
+        if i % 100 == 0:
+            kept.append((i, request))
+    assert len(ep._short) < 100
+    assert [request.tag for _, request in kept] == [i for i, _ in kept]
+
+
+def test_tag_none_receives_any_tag(ep, me):
+    for nbytes in (8, 5000):
+        for tag in (0, 7, 2**64 - 1):
+            ep.send(noise(nbytes, tag & 255), me, tag)
+            got = bytearray(nbytes)
+            request = ep.recv(got, tag=None).wait()
+            assert request.tag == tag
+            assert got == noise(nbytes, tag & 255)
+    ep.send(b"abc", me, 9)
+    found = None
+    while found is None:
+        found = ep.probe(tag=None)
+    assert (found.tag, found.message_len) == (9, 3)
+    found.recv(bytearray(3)).wait()
+
+
+def test_what_newcomers_do_wrong_is_said_in_words(ctx, ep, me):
+    with pytest.raises(TypeError, match=r"text\.encode"):
+        ep.send("text", me)
+    with pytest.raises(TypeError, match="access: a number, not str"):
+        ctx.pin(bytearray(8), access="rw")
+    with pytest.raises(RuntimeError, match="inside a coroutine"):
+        ctx.async_endpoint()
+
+
 def test_read_only_memory_is_sent_and_not_received_into(ep, me):
     got = bytearray(3)
     for source in (b"abc", memoryview(b"abc")):
@@ -167,6 +318,7 @@ def test_wrong_arguments_are_refused(ep, me, ctx):
     for wrong in ("x", None, 1.5):
         with pytest.raises(TypeError):
             ep.send(b"x", me, wrong)
+    for wrong in ("x", 1.5):
         with pytest.raises(TypeError):
             ep.recv(bytearray(1), tag=wrong)
     with pytest.raises(ValueError):

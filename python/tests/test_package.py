@@ -79,6 +79,8 @@ def test_without_the_library_the_import_says_what_to_do():
 def test_a_trace_becomes_figures(tmp_path):
     if not shutil.which("pinion"):
         pytest.skip("no command pinion in PATH")
+    if not shutil.which("gnuplot"):
+        pytest.skip("no gnuplot, which draws the figures")
     trace = tmp_path / "run.trace"
     with pinion.Context(trace=trace) as ctx:
         memories = [bytearray(65536) for _ in range(10)]

@@ -84,6 +84,42 @@ void pn_index_set(struct pn_index *index, struct pn_range range, uint32_t id)
 	}
 }
 
+/* Writers hold the owner's lock: nobody else changes an entry meanwhile. */
+static size_t add_to_entries(struct pn_index *index, struct pn_range range,
+			     uint32_t by)
+{
+	size_t changed = 0;
+
+	while (range.len) {
+		size_t part = in_granule(range);
+		pn_index_entry *entry = pn_index_entry_of(index, range.addr);
+
+		for (size_t i = 0; i < part >> PN_PAGE_SHIFT; i++) {
+			uint32_t old =
+				atomic_load_explicit(&entry[i],
+						     memory_order_relaxed);
+
+			pn_assert(old || by == 1);
+			changed += !old || !(old + by);
+			atomic_store_explicit(&entry[i], old + by,
+					      memory_order_release);
+		}
+		range.addr += part;
+		range.len -= part;
+	}
+	return changed;
+}
+
+size_t pn_index_count_up(struct pn_index *index, struct pn_range range)
+{
+	return add_to_entries(index, range, 1);
+}
+
+size_t pn_index_count_down(struct pn_index *index, struct pn_range range)
+{
+	return add_to_entries(index, range, UINT32_MAX);
+}
+
 uintptr_t pn_index_next(const struct pn_index *index, struct pn_range range)
 {
 	struct pn_range pages =

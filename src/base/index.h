@@ -79,6 +79,11 @@ int pn_index_reserve(struct pn_index *index, struct pn_range range);
 /* Sets the entries of a range of whole pages, reserved before. */
 void pn_index_set(struct pn_index *index, struct pn_range range, uint32_t id);
 
+/* Where the entries are counts: adds 1 to each entry of such a range, or takes
+ * 1 away. Returns how many of them were 0 or became 0. */
+size_t pn_index_count_up(struct pn_index *index, struct pn_range range);
+size_t pn_index_count_down(struct pn_index *index, struct pn_range range);
+
 /* The first page in range with an entry, or range's end. */
 uintptr_t pn_index_next(const struct pn_index *index, struct pn_range range);
 

@@ -57,7 +57,7 @@ static int enqueue(struct pn_plan *plan, struct pinion_pin *pin)
 	*pin = (struct pinion_pin){ .addr = plan->buffer.iov_base,
 				    .len = plan->buffer.iov_len,
 				    .nsegments = plan->nsegments,
-				    .reserved = 1,
+				    .reserved = PN_PIN_STARTED,
 				    .internal = { plan } };
 	plan->decision = PN_DECIDED_LATER;
 	if (cache->sink)
@@ -170,7 +170,7 @@ int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin)
 	struct pn_plan *plan = pin->internal[0];
 
 	(void)cache;
-	if (!pin->reserved)
+	if (pin->reserved != PN_PIN_STARTED)
 		return pin->nsegments ? 0 : -EINVAL;
 	if (atomic_load(&plan->status) != PN_PLAN_DONE)
 		return -EINPROGRESS;
@@ -197,7 +197,7 @@ int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin)
 	struct pn_plan *plan = pin->internal[0];
 	uint32_t status;
 
-	if (!pin->reserved)
+	if (pin->reserved != PN_PIN_STARTED)
 		return pin->nsegments ? 0 : -EINVAL;
 	run_if_queued(cache, plan);
 	while ((status = atomic_load(&plan->status)) != PN_PLAN_DONE)

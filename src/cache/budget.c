@@ -433,6 +433,17 @@ void pn_budget_refresh(struct pn_budget *budget)
 		refresh_deferred(budget);
 }
 
+bool pn_budget_needs_refresh(const struct pn_budget *budget)
+{
+	const _Atomic uint64_t *refresh_ns =
+		budget->in_process ? &process.refresh_ns : &budget->refresh_ns;
+
+	return atomic_load_explicit(refresh_ns, memory_order_relaxed) <
+		       REFRESHING ||
+	       (budget->in_process && atomic_load(&process.ndeferred)) ||
+	       may_defer(budget);
+}
+
 /* --- charging ------------------------------------------------------------- */
 
 /* Adds n to *used unless that exceeds max - reserve. */

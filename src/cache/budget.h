@@ -125,6 +125,9 @@ void pn_budget_pin_failed(struct pn_budget *budget);
  * pn_budget_charge() does not ask, since its callers hold locks. */
 void pn_budget_refresh(struct pn_budget *budget);
 
+/* Whether pn_budget_refresh() can change anything, now or later. */
+bool pn_budget_needs_refresh(const struct pn_budget *budget);
+
 /* Charges; false: there is not enough room, and nothing is charged. */
 bool pn_budget_charge(struct pn_budget *budget, size_t bytes, size_t regions);
 void pn_budget_uncharge(struct pn_budget *budget, size_t bytes, size_t regions);

@@ -143,6 +143,7 @@ static void init_lists(struct pn_cache *cache) PN_NO_THREAD_SAFETY
 	pn_mutex_init(&cache->lock);
 	pn_list_init(&cache->threads);
 	pn_list_init(&cache->dying.list);
+	pn_list_init(&cache->lent);
 	pn_list_init(&cache->failed.list);
 	pn_list_init(&cache->queue);
 	pn_list_init(&cache->exposed.list);
@@ -272,6 +273,7 @@ static void end_pins(struct pn_cache *cache)
 		pn_warn("%u pinned regions at pinion_close(): they are "
 			"deregistered; call pinion_unpin() for each pin first",
 			n);
+	pn_reclaim_queue_lent(cache);
 }
 
 void pn_cache_close(struct pn_cache *cache)

@@ -30,8 +30,9 @@
  *
  * The files: hit.c is all of a hit. miss.c makes a plan (plan.c, or
  * single_segment.c where a pin has one segment), makes room, registers and
- * publishes; segments.c turns the plan into a pin; async_pin.c does the same
- * for pins that are started and finished later. invalidate.c takes the
+ * publishes; private_pin.c does without a plan where a pin bypasses the cache
+ * on a registrar; segments.c turns the plan into a pin; async_pin.c does the
+ * same for pins that are started and finished later. invalidate.c takes the
  * monitor's notices and invalidates regions. reclaim.c evicts and deregisters.
  * worker.c is the service thread, for work that should not wait for the next
  * call. hints.c says what a pin would find.
@@ -114,6 +115,13 @@ void pn_cache_close(struct pn_cache *cache);
  * checked here. */
 int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		 struct pinion_pin *pin);
+/* The same, but registers nothing and waits for no other thread. -ENOENT: not
+ * all of the range is registered. For callers that need no registration:
+ * between a look with pn_cache_covers() and a pin the regions may go, and the
+ * pin would register memory that is just being released
+ * (pn_cache_notices_early()). */
+int pn_cache_pin_hit(struct pn_cache *cache, void *addr, size_t len,
+		     unsigned flags, struct pinion_pin *pin);
 int pn_cache_pin_list(struct pn_cache *cache, const struct iovec *buffers,
 		      unsigned n, unsigned flags, struct pinion_pin *pins);
 int pn_cache_pin_start(struct pn_cache *cache, void *addr, size_t len,
@@ -122,7 +130,17 @@ int pn_cache_pin_test(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_wait(struct pn_cache *cache, struct pinion_pin *pin);
 int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
 			 struct pinion_pin_segment *out);
+
+/* Ends a pin. A registration for this pin alone (PINION_PIN_BYPASS, or memory
+ * that cannot be kept) is deregistered by the worker, soon after. */
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin);
+
+/* The same, but the registration of a PINION_PIN_BYPASS with remote access is
+ * deregistered before this returns, unless the device fails to: may sleep then.
+ * So are all with remote access where the monitor watches nothing. Not one that
+ * other pins may have found before the monitor refused its memory, or that was
+ * released while pinned: the worker deregisters it soon after. */
+void pn_cache_unpin_now(struct pn_cache *cache, struct pinion_pin *pin);
 
 /* Observes pins: the helper does, where the program transfers by itself. The
  * pinning threads call it, under no lock. pinned() gets what begin() returned,
@@ -138,9 +156,15 @@ struct pn_pin_listener {
 	void (*unpinned)(struct pn_pin_listener *self, void *note);
 };
 
-/* NULL: no listener. Not while other threads pin. */
+/* NULL: no listener; not while other threads pin. A listener may come while
+ * they do: it hears of the pins that begin later. */
 void pn_cache_set_listener(struct pn_cache *cache,
 			   struct pn_pin_listener *listener);
+
+/* pn_cache_pin() for a layer that tells the helper of its transfers itself: the
+ * listener does not hear of it. */
+int pn_cache_pin_no_listener(struct pn_cache *cache, void *addr, size_t len,
+			     unsigned flags, struct pinion_pin *pin);
 
 /* Whether a pin of the range would find all of it registered at this moment: a
  * hint, for choosing. Takes no lock, unless releases are pending (hints.c says
@@ -152,6 +176,8 @@ bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
  * enough for every operation, about what pinning will cost. Takes no lock,
  * unless releases are pending. */
 bool pn_cache_holds(struct pn_cache *cache, const void *addr);
+/* The same, or the page is being registered. */
+bool pn_cache_will_hold(struct pn_cache *cache, const void *addr);
 
 /* Invalidates what is cached in the range, as a release does. */
 void pn_cache_invalidate(struct pn_cache *cache, uintptr_t addr, size_t len);
@@ -170,6 +196,12 @@ struct pn_dropped {
  * stay. *dropped is set if there were any. */
 int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		  struct pn_dropped *dropped);
+
+/* Whether the range that begins at addr was dropped, and nobody has asked
+ * since: its memory may be the same as before. A hint: the cache remembers some
+ * ranges only, and does not notice releases of memory that is not registered.
+ */
+bool pn_cache_was_dropped(struct pn_cache *cache, const void *addr);
 
 /* Whether the notice of a madvise() comes before its pages go, as with
  * userfaultfd. This does not matter to a program that uses and releases memory

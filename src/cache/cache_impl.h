@@ -34,8 +34,9 @@ enum pn_region_state {
 };
 
 enum pn_region_flag {
-	PN_REGION_STALE = 1 << 0,   /* PENDING, and its memory was released */
-	PN_REGION_PRIVATE = 1 << 1, /* not in the index, dies when unpinned */
+	PN_REGION_STALE = 1 << 0, /* PENDING, and its memory was released */
+	/* Not in the index; one pin has it. DYING once it is registered. */
+	PN_REGION_PRIVATE = 1 << 1,
 	PN_REGION_EVICTED = 1 << 2, /* the policy no longer knows the node */
 	PN_REGION_REVOKED = 1 << 3, /* DYING, and its remote key is invalid */
 	PN_REGION_LISTED = 1 << 4,  /* in cache->largest (stats_export.c) */
@@ -68,8 +69,8 @@ struct pn_region {
 	unsigned access_mask;  /* see pn_access_matches() */
 	uint32_t id;	       /* its index in cache->regions; 0: never used */
 	/* Second: under cache->lock. */
-	struct pn_policy_node node /* DYING: link is in cache->dying.list */
-		PN_ALIGNED(PN_CACHELINE);
+	/* DYING: link is in cache->dying.list or another of these lists. */
+	struct pn_policy_node node PN_ALIGNED(PN_CACHELINE);
 	uint64_t held; /* number of the last scan that found it in a slot */
 	union {
 		struct pn_plan *owner;	 /* PENDING: who registers it */
@@ -162,12 +163,15 @@ struct pn_inflight_release {
 
 /* --- the cache ----------------------------------------------------------- */
 
+/* Ranges that were dropped (prefetch.c), by a hash of their first page. */
+#define PN_DROPPED_ROWS 256
+
 struct pn_cache {
 	/* Read by every hit: one cache line. */
 	struct pn_index index; /* written under lock */
 	struct pn_region *regions;
-	int key;       /* of base/thread.h */
-	bool observed; /* there is a sink or a listener */
+	int key;	       /* of base/thread.h */
+	_Atomic bool observed; /* there is a sink or a listener */
 	/* Not 0: hits take the slow path. Counts the notices that nobody has
 	 * acted upon, and one more if always_slow is set. */
 	_Atomic uint32_t slow_reasons;
@@ -188,7 +192,7 @@ struct pn_cache {
 
 	/* Switches: any thread reads them, no lock. */
 	struct pn_trace_sink *_Atomic sink; /* NULL: no trace is recorded */
-	struct pn_pin_listener *listener;   /* NULL: nobody listens */
+	struct pn_pin_listener *_Atomic listener; /* NULL: nobody listens */
 	_Atomic bool always_slow; /* every pin takes the lock; stays set */
 	_Atomic bool probing;	  /* every pin asks the monitor; stays set */
 	_Atomic bool merging;	  /* new regions merge with neighbours */
@@ -251,7 +255,14 @@ struct pn_cache {
 		_Atomic unsigned nbatches; /* being deregistered; lock to
 					    * write */
 		_Atomic uint32_t reaped;   /* batches so far; to wait for one */
+		_Atomic unsigned nwaiters; /* for `reaped` to change */
 	} dying;
+
+	/* PRIVATE regions while they are pinned: DYING, and nobody but their
+	 * pin may deregister them. */
+	struct pn_list lent;
+	_Atomic unsigned nrekeys; /* of DYING regions, under way (revoke.c);
+				   * lock to write */
 
 	/* Regions that the device could not deregister: DYING still. */
 	struct {
@@ -278,6 +289,9 @@ struct pn_cache {
 		_Atomic bool wanted;	   /* ring it when the lock is free */
 		_Atomic bool stop;
 	} worker;
+
+	/* First page of a range, or 0; any thread, no lock. */
+	_Atomic uintptr_t dropped[PN_DROPPED_ROWS];
 };
 
 _Static_assert(offsetof(struct pn_cache, attr) <= PN_CACHELINE,
@@ -312,6 +326,17 @@ static inline bool pn_cache_one_segment(const struct pn_cache *cache)
 {
 	return cache->device->caps & PN_CAP_ONE_SEGMENT ||
 	       pn_cache_ends_with_pins(cache);
+}
+
+/* What a registration for a pin with these flags allows, at least. */
+static inline unsigned pn_cache_access(const struct pn_cache *cache,
+				       unsigned flags)
+{
+	unsigned access = flags & PINION_ACCESS_ALL;
+
+	if (!(cache->device->caps & PN_CAP_READ_ONLY))
+		access |= PINION_ACCESS_LOCAL_WRITE;
+	return access;
 }
 
 static inline uint32_t pn_region_id(const struct pn_cache *cache,
@@ -372,14 +397,14 @@ void pn_cache_refresh(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 /* Adopts what the monitor can do now. */
 void pn_cache_update_monitor(struct pn_cache *cache);
 
-/* hit.c: a pin that the listener does not hear of. */
-int pn_cache_pin_no_listener(struct pn_cache *cache, void *addr, size_t len,
-			     unsigned flags, struct pinion_pin *pin);
-
 /* resident.c: pins a buffer that is in a resident region, whatever else the
  * cache is waiting for. False: it is not, or the region allows too little. */
 bool pn_resident_pin(struct pn_cache *cache, void *addr, size_t len,
 		     unsigned flags, struct pinion_pin *pin);
+
+/* hints.c: pn_cache_covers() of a caller that has drained the notices. */
+bool pn_hints_covers_locked(struct pn_cache *cache, struct pn_range range,
+			    unsigned flags) PN_REQUIRES(&cache->lock);
 
 /* mapping.c: whether one mapping has all of range; false when unknown. */
 bool pn_mapping_is_one(struct pn_range range);

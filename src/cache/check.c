@@ -127,8 +127,8 @@ static void check_dying(struct pn_cache *cache, const struct sums *sums)
 	PN_REQUIRES(&cache->lock)
 {
 	struct pn_list *pos;
-	unsigned waiting = 0, refused = 0;
-	size_t failed_bytes = 0;
+	unsigned waiting = 0, refused = 0, lent = 0;
+	size_t failed_bytes = 0, lent_bytes = 0;
 
 	pn_list_for_each (pos, &cache->dying.list)
 		waiting++;
@@ -140,12 +140,17 @@ static void check_dying(struct pn_cache *cache, const struct sums *sums)
 		refused++;
 	}
 	pn_assert(refused == cache->failed.n);
+	pn_list_for_each (pos, &cache->lent) {
+		lent_bytes += pn_region_bytes(pn_region_of_node(pos));
+		lent++;
+	}
 	pn_assert(failed_bytes == cache->failed.bytes);
-	waiting += refused;
+	waiting += refused + lent;
 	pn_assert(cache->dying.nbatches ? waiting <= sums->ndying
 					: waiting == sums->ndying);
-	pn_assert(sums->nurgent == cache->dying.nurgent);
-	pn_assert(sums->dying_bytes == cache->stats->dying_bytes);
+	/* What is lent to a pin is not urgent yet and waits for nothing. */
+	pn_assert(sums->nurgent == cache->dying.nurgent + lent);
+	pn_assert(sums->dying_bytes == cache->stats->dying_bytes + lent_bytes);
 }
 
 /* The largest regions, as exported, are VALID. */

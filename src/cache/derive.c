@@ -11,6 +11,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/compiler.h"
 
 /* If other processes leave nothing: the kernel decides in the end, and the
@@ -19,74 +20,26 @@
 
 /* --- control groups ------------------------------------------------------- */
 
-/* The number in a group's file, or SIZE_MAX: "max" is no number. */
-static size_t limit_in(const char *root, const char *group, const char *file)
+/* "max" is no number. */
+static size_t read_bytes(FILE *file, const void *arg)
 {
 	unsigned long long max = 0;
-	char path[PATH_MAX];
-	int found = 0;
-	FILE *f;
 
-	if (snprintf(path, sizeof(path), "%s%s/%s", root, group, file) >=
-	    (int)sizeof(path))
-		return SIZE_MAX;
-	f = fopen(path, "re");
-	if (f) {
-		found = fscanf(f, "%llu", &max);
-		fclose(f);
-	}
-	return found == 1 && max && max < SIZE_MAX ? (size_t)max : SIZE_MAX;
-}
-
-/* The smallest limit from a group up to the root: the limit of a job is mostly
- * that of a group above the step or service that the process is in. */
-static size_t least_limit(const char *root, char *group, const char *file)
-{
-	size_t least = limit_in(root, "", file);
-
-	while (*group) {
-		least = pn_min_size(least, limit_in(root, group, file));
-		*strrchr(group, '/') = '\0';
-	}
-	return least;
-}
-
-/* One line of /proc/self/cgroup: "0::/group" of version 2, or "7:memory:/group"
- * of version 1, with other controllers beside memory. "/" names the root,
- * unlike "/a". A path without a leading slash is ignored. */
-static size_t limit_of_line(char *line, const char *mount)
-{
-	char root[PATH_MAX], *controllers = strchr(line, ':'), *group;
-	bool v2 = !strncmp(line, "0::", 3);
-
-	group = controllers ? strchr(controllers + 1, ':') : NULL;
-	if (!group || group[1] != '/')
-		return SIZE_MAX;
-	*group++ = '\0';
-	group[strcspn(group, "\n")] = '\0';
-	if (!group[1])
-		*group = '\0';
-	if (v2)
-		return least_limit(mount, group, "memory.max");
-	if (strcmp(controllers + 1, "memory"))
-		return SIZE_MAX;
-	if (snprintf(root, sizeof(root), "%s/memory", mount) >=
-	    (int)sizeof(root))
-		return SIZE_MAX;
-	return least_limit(root, group, "memory.limit_in_bytes");
+	(void)arg;
+	return fscanf(file, "%llu", &max) == 1 && max && max < SIZE_MAX
+		       ? (size_t)max
+		       : SIZE_MAX;
 }
 
 size_t pn_derive_cgroup_bytes(const char *groups, const char *mount)
 {
-	size_t least = SIZE_MAX;
-	char line[PATH_MAX];
-	FILE *f = fopen(groups, "re");
+	const struct pn_cgroup_limit limit = { .controller = "memory",
+					       .file = "memory.max",
+					       .file_v1 =
+						       "memory.limit_in_bytes",
+					       .read = read_bytes };
 
-	while (f && fgets(line, sizeof(line), f))
-		least = pn_min_size(least, limit_of_line(line, mount));
-	if (f)
-		fclose(f);
-	return least;
+	return pn_cgroup_least(&limit, groups, mount);
 }
 
 /* --- limits ------------------------------------------------------------- */
@@ -183,7 +136,7 @@ size_t pn_derive_bytes(const struct pn_derive *from, const char **why)
 {
 	size_t hard = derive_hard(from);
 	size_t cgroup =
-		pn_derive_cgroup_bytes("/proc/self/cgroup", "/sys/fs/cgroup");
+		pn_derive_cgroup_bytes(PN_CGROUP_GROUPS, PN_CGROUP_MOUNT);
 	size_t machine = machine_bytes();
 	size_t half = pn_min_size(cgroup, machine) / 2 / from->nprocesses;
 

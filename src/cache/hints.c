@@ -37,22 +37,32 @@ static size_t reach_locked(struct pn_cache *cache, uintptr_t addr,
 	return (uintptr_t)region->mr.addr + region->mr.len - addr;
 }
 
+bool pn_hints_covers_locked(struct pn_cache *cache, struct pn_range range,
+			    unsigned flags)
+{
+	uintptr_t at = range.addr, end = range.addr + range.len;
+	size_t reach = 1;
+
+	for (; at < end && reach; at += reach) {
+		reach = reach_locked(cache, at, flags);
+		if (pn_cache_one_segment(cache) && reach < range.len)
+			reach = 0;
+	}
+	return reach;
+}
+
 static bool covers_with_lock(struct pn_cache *cache, uintptr_t at, size_t len,
 			     unsigned flags)
 {
-	uintptr_t end = at + len;
-	size_t reach = 1;
+	bool covers;
 
 	pn_lock(&cache->lock);
 	pn_invalidate_drain_locked(cache);
-	for (; at < end && reach; at += reach) {
-		reach = reach_locked(cache, at, flags);
-		if (pn_cache_one_segment(cache) && reach < len)
-			reach = 0;
-	}
+	covers = pn_hints_covers_locked(cache, (struct pn_range){ at, len },
+					flags);
 	pn_unlock(&cache->lock);
 	pn_worker_notify_if_wanted(cache);
-	return reach;
+	return covers;
 }
 
 /* --- without -------------------------------------------------------------- */
@@ -134,17 +144,28 @@ bool pn_cache_covers(struct pn_cache *cache, const void *addr, size_t len,
 	return reach;
 }
 
+/* The state of the region that has the page of addr, or PN_REGION_FREE. */
+static uint32_t state_at(struct pn_cache *cache, const void *addr)
+{
+	uint32_t id = pn_index_get(&cache->index, (uintptr_t)addr);
+
+	return id ? atomic_load_explicit(&cache->regions[id].state,
+					 memory_order_relaxed)
+		  : PN_REGION_FREE;
+}
+
 bool pn_cache_holds(struct pn_cache *cache, const void *addr)
 {
-	uint32_t id;
-
 	/* Memory that was released is no longer held, though its region may
 	 * still be in the index. */
 	if (pn_unlikely(atomic_load_explicit(&cache->slow_reasons,
 					     memory_order_acquire)))
 		return pn_cache_covers(cache, addr, 1, 0);
-	id = pn_index_get(&cache->index, (uintptr_t)addr);
-	return id &&
-	       atomic_load_explicit(&cache->regions[id].state,
-				    memory_order_relaxed) == PN_REGION_VALID;
+	return state_at(cache, addr) == PN_REGION_VALID;
+}
+
+bool pn_cache_will_hold(struct pn_cache *cache, const void *addr)
+{
+	return pn_cache_holds(cache, addr) ||
+	       state_at(cache, addr) == PN_REGION_PENDING;
 }

@@ -163,14 +163,15 @@ static inline PN_ALWAYS_INLINE int pin_buffer(struct pn_cache *cache,
 	return pin_in_slot(cache, &attempt, slot, pin);
 }
 
+/* `now`: as of pn_cache_unpin_now(). */
 static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
-					  struct pinion_pin *pin)
+					  struct pinion_pin *pin, bool now)
 {
 	pn_slot *slot = pin->internal[0];
 	struct pn_region *region = pin->internal[1];
 
-	if (pn_unlikely(pin->nsegments != 1)) {
-		pn_segments_unpin(cache, pin);
+	if (pn_unlikely(pin->nsegments != 1 || pin->reserved)) {
+		pn_segments_unpin(cache, pin, now);
 		return;
 	}
 	pin->nsegments = 0;
@@ -182,9 +183,15 @@ static inline PN_ALWAYS_INLINE void unpin(struct pn_cache *cache,
 
 /* --- with a sink or a listener -------------------------------------------- */
 
+static inline bool is_observed(const struct pn_cache *cache)
+{
+	return atomic_load_explicit(&cache->observed, memory_order_relaxed);
+}
+
 /* What is not a plain hit is traced in miss.c, where it is decided. */
-static int pin_recorded(struct pn_cache *cache, void *addr, size_t len,
-			unsigned flags, struct pinion_pin *pin)
+static PN_NOINLINE int pin_recorded(struct pn_cache *cache, void *addr,
+				    size_t len, unsigned flags,
+				    struct pinion_pin *pin)
 {
 	const struct pn_outcome hit = { .flags = flags,
 					.decision = PN_DECIDED_HIT,
@@ -210,7 +217,7 @@ static PN_NOINLINE int pin_observed(struct pn_cache *cache, void *addr,
 				    size_t len, unsigned flags,
 				    struct pinion_pin *pin)
 {
-	struct pn_pin_listener *listener = cache->listener;
+	struct pn_pin_listener *listener = atomic_load(&cache->listener);
 	void *note;
 	int ret;
 
@@ -219,6 +226,23 @@ static PN_NOINLINE int pin_observed(struct pn_cache *cache, void *addr,
 	note = listener->begin(listener, addr, len);
 	ret = pin_recorded(cache, addr, len, flags, pin);
 	listener->pinned(listener, note, ret ? NULL : pin);
+	return ret;
+}
+
+/* Always with the lock: a plan can stop before it registers. */
+int pn_cache_pin_hit(struct pn_cache *cache, void *addr, size_t len,
+		     unsigned flags, struct pinion_pin *pin)
+{
+	struct pn_pin_listener *listener =
+		pn_cache_foreign(cache) ? NULL : atomic_load(&cache->listener);
+	void *note = NULL;
+	int ret;
+
+	if (pn_unlikely(listener != NULL))
+		note = listener->begin(listener, addr, len);
+	ret = pn_miss_pin_hit(cache, addr, len, flags, pin);
+	if (pn_unlikely(listener != NULL))
+		listener->pinned(listener, note, ret ? NULL : pin);
 	return ret;
 }
 
@@ -232,7 +256,7 @@ static void unpin_and_end(struct pn_cache *cache, struct pinion_pin *pin)
 
 	if (pin->nsegments == 1)
 		range = pn_region_range(pin->internal[1]);
-	unpin(cache, pin);
+	unpin(cache, pin, false);
 	pn_cache_drop(cache, range.addr, range.len, &dropped);
 	/* It may have been invalidated or replaced while it was pinned. */
 	pn_lock(&cache->lock);
@@ -243,9 +267,9 @@ static void unpin_and_end(struct pn_cache *cache, struct pinion_pin *pin)
 }
 
 static PN_NOINLINE void unpin_observed(struct pn_cache *cache,
-				       struct pinion_pin *pin)
+				       struct pinion_pin *pin, bool now)
 {
-	struct pn_pin_listener *listener = cache->listener;
+	struct pn_pin_listener *listener = atomic_load(&cache->listener);
 	void *note = NULL;
 
 	if (listener && !pn_cache_foreign(cache))
@@ -255,23 +279,17 @@ static PN_NOINLINE void unpin_observed(struct pn_cache *cache,
 	if (pn_cache_ends_with_pins(cache) && !pn_cache_foreign(cache))
 		unpin_and_end(cache, pin);
 	else
-		unpin(cache, pin);
+		unpin(cache, pin, now);
 	if (note)
 		listener->unpinned(listener, note);
-}
-
-int pn_cache_pin_no_listener(struct pn_cache *cache, void *addr, size_t len,
-			     unsigned flags, struct pinion_pin *pin)
-{
-	return pin_recorded(cache, addr, len, flags, pin);
 }
 
 void pn_cache_set_listener(struct pn_cache *cache,
 			   struct pn_pin_listener *listener)
 {
-	cache->listener = listener;
-	cache->observed = cache->sink || cache->listener ||
-			  pn_cache_ends_with_pins(cache);
+	atomic_store(&cache->listener, listener);
+	atomic_store(&cache->observed,
+		     cache->sink || listener || pn_cache_ends_with_pins(cache));
 }
 
 /* --- the calls ------------------------------------------------------------ */
@@ -279,15 +297,31 @@ void pn_cache_set_listener(struct pn_cache *cache,
 int pn_cache_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		 struct pinion_pin *pin)
 {
-	if (pn_unlikely(cache->observed))
+	if (pn_unlikely(is_observed(cache)))
 		return pin_observed(cache, addr, len, flags, pin);
+	return pin_buffer(cache, addr, len, flags, pin);
+}
+
+int pn_cache_pin_no_listener(struct pn_cache *cache, void *addr, size_t len,
+			     unsigned flags, struct pinion_pin *pin)
+{
+	if (pn_unlikely(is_observed(cache)))
+		return pin_recorded(cache, addr, len, flags, pin);
 	return pin_buffer(cache, addr, len, flags, pin);
 }
 
 void pn_cache_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 {
-	if (pn_unlikely(cache->observed))
-		unpin_observed(cache, pin);
+	if (pn_unlikely(is_observed(cache)))
+		unpin_observed(cache, pin, false);
 	else
-		unpin(cache, pin);
+		unpin(cache, pin, false);
+}
+
+void pn_cache_unpin_now(struct pn_cache *cache, struct pinion_pin *pin)
+{
+	if (pn_unlikely(is_observed(cache)))
+		unpin_observed(cache, pin, true);
+	else
+		unpin(cache, pin, true);
 }

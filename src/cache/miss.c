@@ -8,11 +8,13 @@
  * released meanwhile are dropped and the others are published.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "cache/cache_impl.h"
 #include "cache/invalidate_impl.h"
 #include "cache/plan_impl.h"
+#include "cache/private_pin_impl.h"
 #include "cache/reclaim_impl.h"
 #include "cache/region_impl.h"
 #include "cache/thread_slots_impl.h"
@@ -93,6 +95,10 @@ static int unblock(struct pn_plan *plan, int why)
 	case -EACCES:
 		plan->flags |= PINION_PIN_BYPASS;
 		return 0;
+	case -EBUSY:
+		plan->nbusy++;
+		sched_yield();
+		return 0;
 	case -ENOBUFS:
 		return make_room(plan);
 	default:
@@ -168,6 +174,7 @@ static void watch_fresh(struct pn_plan *plan)
 static void publish_or_drop(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock)
 {
+	enum pn_trace_event_reason why = PN_BECAUSE_BYPASS;
 	bool stale = region->flags & PN_REGION_STALE ||
 		     pn_invalidate_in_flight(cache, pn_region_pages(region));
 	bool kept = !stale && !(region->flags & PN_REGION_PRIVATE) &&
@@ -186,12 +193,14 @@ static void publish_or_drop(struct pn_cache *cache, struct pn_region *region)
 	if (pn_unlikely(stale))
 		pn_device_released(cache->device, (uintptr_t)region->mr.addr,
 				   region->mr.len);
-	if (!kept)
-		pn_region_die_locked(cache, region,
-				     stale ? PN_BECAUSE_RELEASED
-					   : PN_BECAUSE_BYPASS);
-	else
+	if (stale)
+		why = PN_BECAUSE_RELEASED;
+	if (kept)
 		pn_region_publish_locked(cache, region);
+	else if (region->flags & PN_REGION_PRIVATE)
+		pn_region_lend_locked(cache, region, why);
+	else
+		pn_region_die_locked(cache, region, why);
 }
 
 void pn_plan_wake(struct pn_plan *plan, unsigned n)
@@ -218,11 +227,17 @@ static int register_fresh(struct pn_plan *plan)
 		pn_plan_undo_locked(plan);
 	} else {
 		count_miss(plan);
-		for (unsigned i = 0; i < nfresh; i++)
-			publish_or_drop(plan->cache, pn_plan_region(plan, i));
+		for (unsigned i = 0; i < nfresh; i++) {
+			struct pn_region *region = pn_plan_region(plan, i);
+
+			publish_or_drop(plan->cache, region);
+			plan->has_private |= region->flags & PN_REGION_PRIVATE;
+		}
 	}
 	pn_unlock(&plan->cache->lock);
-	pn_plan_wake(plan, nfresh);
+	/* Nobody finds a private region, so nobody waits for it. */
+	if (!pn_plan_is_private(plan))
+		pn_plan_wake(plan, nfresh);
 	pn_worker_ensure(plan->cache);
 	pn_worker_notify_if_wanted(plan->cache);
 	return ret;
@@ -272,7 +287,7 @@ bool pn_miss_arguments_ok(const struct iovec *buffers, unsigned n,
 
 static int pin_buffers(struct pn_cache *cache,
 		       const struct pn_plan_buffers *buffers, unsigned flags,
-		       struct pinion_pin *pins)
+		       bool only_hit, struct pinion_pin *pins)
 {
 	struct pn_plan plan;
 	int ret;
@@ -282,10 +297,12 @@ static int pin_buffers(struct pn_cache *cache,
 	if (!pn_miss_arguments_ok(buffers->iov, buffers->n, flags))
 		return -EINVAL;
 	pn_plan_init(&plan, cache, flags, buffers);
+	plan.only_hit = only_hit;
+	plan.no_merge |= only_hit;
 	ret = complete(&plan);
 	if (!ret)
 		ret = pn_plan_finish(&plan, pins);
-	if (cache->sink)
+	if (cache->sink && !(only_hit && ret))
 		pn_plan_trace(&plan, pins, 0, ret);
 	pn_plan_fini(&plan);
 	pn_worker_notify_if_wanted(cache);
@@ -298,13 +315,30 @@ int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 {
 	struct iovec buffer = { addr, len };
 	unsigned first;
+	int ret;
+
+	if (pn_resident_pin(cache, addr, len, flags, pin))
+		return 0;
+	PN_NO_CANCEL();
+	if (pn_private_pin(cache, &buffer, flags, pin, &ret))
+		return ret;
+	return pin_buffers(cache,
+			   &(struct pn_plan_buffers){ &buffer, 1, &first },
+			   flags, false, pin);
+}
+
+int pn_miss_pin_hit(struct pn_cache *cache, void *addr, size_t len,
+		    unsigned flags, struct pinion_pin *pin)
+{
+	struct iovec buffer = { addr, len };
+	unsigned first;
 
 	if (pn_resident_pin(cache, addr, len, flags, pin))
 		return 0;
 	PN_NO_CANCEL();
 	return pin_buffers(cache,
 			   &(struct pn_plan_buffers){ &buffer, 1, &first },
-			   flags, pin);
+			   flags, true, pin);
 }
 
 int pn_cache_pin_list(struct pn_cache *cache, const struct iovec *buffers,
@@ -316,7 +350,7 @@ int pn_cache_pin_list(struct pn_cache *cache, const struct iovec *buffers,
 	if (!first)
 		return -ENOMEM;
 	ret = pin_buffers(cache, &(struct pn_plan_buffers){ buffers, n, first },
-			  flags, pins);
+			  flags, false, pins);
 	free(first);
 	return ret;
 }

@@ -143,8 +143,10 @@ int pn_plan_add_region(struct pn_plan *plan, struct pn_range range,
 	uintptr_t start = range.addr > buffer.addr ? range.addr : buffer.addr;
 	uintptr_t end = range.addr + range.len;
 	struct pn_region *region;
-	int ret = 0;
+	int ret = plan->only_hit ? -ENOENT : 0;
 
+	if (ret)
+		return ret;
 	if (plan->nfresh == plan->max_fresh)
 		ret = grow(&plan->fresh, &plan->max_fresh, sizeof(*plan->fresh),
 			   plan->inline_fresh);
@@ -328,7 +330,8 @@ static int fill_gap(struct pn_plan *plan, struct pn_range gap,
 
 /* What the region at addr means for the plan. 0: it is a segment, and *next is
  * set; -EAGAIN: wait for it; -ENOENT: it allowed too little and is dying;
- * -EACCES: it allows too little, and only its owner may remove it. */
+ * -EACCES: it allows too little, and only its owner may remove it; -EBUSY: a
+ * release is in flight, perhaps of other memory. */
 static int check_region(struct pn_plan *plan, struct pn_region *region,
 			uintptr_t addr, uintptr_t end, uintptr_t *next)
 	PN_REQUIRES(&plan->cache->lock)
@@ -344,6 +347,8 @@ static int check_region(struct pn_plan *plan, struct pn_region *region,
 	 * not watched before it is registered. */
 	if (state == PN_REGION_VALID && plan->cache->probing &&
 	    !region->resident && !pn_monitor_probe(addr)) {
+		if (pn_plan_waits_for_releases(plan))
+			return -EBUSY;
 		pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
 		return -ENOENT;
 	}
@@ -366,11 +371,7 @@ static int check_region(struct pn_plan *plan, struct pn_region *region,
  * received into later needs no second registration. */
 unsigned pn_plan_access(const struct pn_plan *plan)
 {
-	unsigned access = plan->flags & PINION_ACCESS_ALL;
-
-	if (!(plan->cache->device->caps & PN_CAP_READ_ONLY))
-		access |= PINION_ACCESS_LOCAL_WRITE;
-	return access;
+	return pn_cache_access(plan->cache, plan->flags);
 }
 
 /* Walks one buffer through the index. Errors as pn_plan_try(). */
@@ -461,9 +462,13 @@ int pn_plan_try(struct pn_plan *plan)
 		struct pn_range r = { (uintptr_t)b->iov_base, b->iov_len };
 
 		plan->first[i] = plan->nsegments;
-		ret = pn_cache_one_segment(plan->cache)
-			      ? pn_plan_single_segment(plan, r)
-			      : plan_buffer(plan, r);
+		if (plan->only_hit &&
+		    !pn_hints_covers_locked(plan->cache, r, plan->flags))
+			ret = -ENOENT;
+		else
+			ret = pn_cache_one_segment(plan->cache)
+				      ? pn_plan_single_segment(plan, r)
+				      : plan_buffer(plan, r);
 	}
 	if (ret)
 		pn_plan_undo_locked(plan);

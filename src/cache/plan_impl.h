@@ -24,6 +24,13 @@ struct pn_segment {
 	size_t len;
 };
 
+/* pinion_pin.reserved */
+enum pn_pin_kind {
+	PN_PIN_PLAIN,
+	PN_PIN_STARTED, /* asynchronous: internal[0] is the plan */
+	PN_PIN_PRIVATE, /* some of its regions are PRIVATE */
+};
+
 /* The segments of a pin that has several; pinion_pin.internal[0]. */
 struct pn_segments {
 	unsigned n;
@@ -32,8 +39,9 @@ struct pn_segments {
 
 enum pn_plan_status { PN_PLAN_QUEUED, PN_PLAN_RUNNING, PN_PLAN_DONE };
 
-#define PN_PLAN_INHERITED 32 /* watches of merged neighbours, at most */
-#define PN_PLAN_INLINE	  4  /* segments and regions of most plans */
+#define PN_PLAN_INHERITED 32	/* watches of merged neighbours, at most */
+#define PN_PLAN_INLINE	  4	/* segments and regions of most plans */
+#define PN_PLAN_MAX_BUSY  10000 /* yields to releases in flight */
 
 struct pn_plan {
 	/* What was asked for. */
@@ -46,7 +54,9 @@ struct pn_plan {
 
 	/* How to plan. */
 	bool no_merge;
-	bool one_use; /* the monitor watches nothing: as with BYPASS */
+	bool one_use;	/* the monitor watches nothing: as with BYPASS */
+	bool only_hit;	/* -ENOENT where a region would be registered */
+	unsigned nbusy; /* -EBUSY so often */
 
 	/* What an attempt has planned. */
 	unsigned nsegments, max_segments;
@@ -55,6 +65,7 @@ struct pn_plan {
 	struct pn_mr **fresh; /* of PENDING regions that this plan registers */
 	bool merged;	      /* a region replaces neighbours */
 	bool overlaps_own;    /* the next region overlaps a fresh one */
+	bool has_private;     /* some that were registered are PRIVATE */
 
 	/* Why an attempt failed. */
 	size_t need_bytes, need_regions; /* -ENOBUFS: the room that it needs */
@@ -95,6 +106,13 @@ static inline bool pn_plan_is_private(const struct pn_plan *plan)
 	return plan->flags & PINION_PIN_BYPASS || plan->one_use;
 }
 
+/* Whether the plan waits until no release is in flight, of whatever memory,
+ * instead of taking a region for released: it could not register it again. */
+static inline bool pn_plan_waits_for_releases(const struct pn_plan *plan)
+{
+	return plan->only_hit && plan->nbusy < PN_PLAN_MAX_BUSY;
+}
+
 static inline struct pn_region *pn_plan_region(const struct pn_plan *plan,
 					       unsigned i)
 {
@@ -116,7 +134,9 @@ void pn_plan_fini(struct pn_plan *plan);
 
 /* One attempt to plan all buffers; a failed one leaves nothing behind.
  * -EAGAIN: wait for plan->wait; -EXFULL: add slots; -ENOBUFS: make room for
- * plan->need_bytes and need_regions; -EACCES: register apart from the cache. */
+ * plan->need_bytes and need_regions; -EACCES: register apart from the cache;
+ * with only_hit -ENOENT: not all is registered; -EBUSY: a release is in flight,
+ * perhaps of other memory. */
 int pn_plan_try(struct pn_plan *plan) PN_EXCLUDES(&plan->cache->lock);
 
 /* Clears the plan's slots; its fresh regions die. */
@@ -168,6 +188,9 @@ int pn_plan_single_segment(struct pn_plan *plan, struct pn_range buffer)
  * while cache->slow_reasons is not 0. */
 int pn_miss_pin(struct pn_cache *cache, void *addr, size_t len, unsigned flags,
 		struct pinion_pin *pin);
+/* pn_cache_pin_hit() without a listener. */
+int pn_miss_pin_hit(struct pn_cache *cache, void *addr, size_t len,
+		    unsigned flags, struct pinion_pin *pin);
 bool pn_miss_arguments_ok(const struct iovec *buffers, unsigned n,
 			  unsigned flags);
 
@@ -191,8 +214,10 @@ void pn_plan_trace(const struct pn_plan *plan, const struct pinion_pin *pins,
 void pn_segments_put(struct pn_cache *cache, const struct pn_segment *segments,
 		     unsigned n);
 
-/* Ends a pin of several segments. */
-void pn_segments_unpin(struct pn_cache *cache, struct pinion_pin *pin);
+/* Ends a pin of several segments, or of PRIVATE regions: `now` as of
+ * pn_reclaim_put_private(). */
+void pn_segments_unpin(struct pn_cache *cache, struct pinion_pin *pin,
+		       bool now);
 
 /* --- async_pin.c ---------------------------------------------------------- */
 

@@ -74,10 +74,29 @@ static bool find_droppable(struct pn_cache *cache, struct pn_range range,
 	return true;
 }
 
+static _Atomic uintptr_t *dropped_row(struct pn_cache *cache, uintptr_t page)
+{
+	uint64_t hash = page * UINT64_C(0x9e3779b97f4a7c15);
+
+	return &cache->dropped[hash >> 32 & (PN_DROPPED_ROWS - 1)];
+}
+
+bool pn_cache_was_dropped(struct pn_cache *cache, const void *addr)
+{
+	uintptr_t page = (uintptr_t)addr >> PN_PAGE_SHIFT;
+	_Atomic uintptr_t *row = dropped_row(cache, page);
+
+	if (atomic_load_explicit(row, memory_order_relaxed) != page)
+		return false;
+	atomic_store_explicit(row, 0, memory_order_relaxed);
+	return true;
+}
+
 int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		  struct pn_dropped *dropped)
 {
 	struct pn_range range = { addr, len };
+	uintptr_t page = addr >> PN_PAGE_SHIFT;
 	struct pn_region *region;
 	int n = 0;
 
@@ -93,8 +112,11 @@ int pn_cache_drop(struct pn_cache *cache, uintptr_t addr, size_t len,
 		for (; (region = next_inside(cache, &range)); n++)
 			pn_region_die_locked(cache, region, PN_BECAUSE_HELPER);
 	pn_unlock(&cache->lock);
-	if (n)
+	if (n) {
+		atomic_store_explicit(dropped_row(cache, page), page,
+				      memory_order_relaxed);
 		pn_reclaim_reap(cache);
+	}
 	PN_CACHE_CHECK(cache);
 	return n;
 }

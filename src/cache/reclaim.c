@@ -14,7 +14,10 @@
  * less often, and a last time when the cache is closed. Nobody waits for these.
  */
 #include <errno.h>
+#include <stddef.h>
+#include <string.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "cache/cache_impl.h"
@@ -71,12 +74,19 @@ unsigned pn_reclaim_evict_locked(struct pn_cache *cache, size_t bytes,
 /* What one reap deregisters. */
 struct batch {
 	struct pn_list regions;
-	struct pn_mr *mrs[REAP_MAX];
 	unsigned nmrs;
 	size_t bytes, n; /* of the budget */
 	size_t nurgent;	 /* of n */
 	unsigned nfailed;
+	struct pn_mr *mrs[REAP_MAX]; /* nmrs of them are set */
 };
+
+/* Without the array: most batches are short. */
+static void batch_init(struct batch *batch)
+{
+	memset(batch, 0, offsetof(struct batch, mrs));
+	pn_list_init(&batch->regions);
+}
 
 /* Takes dying regions that no slot holds. The caller has made the barrier.
  * Those that do not fit the batch go back unchanged, in front: they are older
@@ -267,11 +277,21 @@ static unsigned detach_dying(struct pn_cache *cache, struct pn_list *out)
 	return n;
 }
 
-/* Some thread may wait for the batch. */
-static void wake_reap_waiters(struct pn_cache *cache)
+void pn_reclaim_wake_waiters(struct pn_cache *cache)
 {
 	atomic_fetch_add(&cache->dying.reaped, 1);
-	pn_device_futex_wake(cache->device, &cache->dying.reaped);
+	if (atomic_load(&cache->dying.nwaiters))
+		pn_device_futex_wake(cache->device, &cache->dying.reaped);
+}
+
+/* Waits until `reaped` is no longer `seen`. The order of the two variables is
+ * that of sequential consistency: a waker that does not see us in nwaiters has
+ * changed `reaped` before we sleep. */
+static void wait_reaped(struct pn_cache *cache, uint32_t seen)
+{
+	atomic_fetch_add(&cache->dying.nwaiters, 1);
+	pn_device_futex_wait(cache->device, &cache->dying.reaped, seen);
+	atomic_fetch_sub(&cache->dying.nwaiters, 1);
 }
 
 /* Deregisters those of the detached list that no slot holds, a batch at most;
@@ -279,10 +299,10 @@ static void wake_reap_waiters(struct pn_cache *cache)
 static unsigned reap(struct pn_cache *cache, struct pn_list *candidates,
 		     unsigned n)
 {
-	struct batch batch = { .nmrs = 0 };
+	struct batch batch;
 	uint64_t now_ns = 0;
 
-	pn_list_init(&batch.regions);
+	batch_init(&batch);
 	if (!cache->attr.alone)
 		pn_asymmetric_heavy();
 	pn_lock(&cache->lock);
@@ -294,7 +314,7 @@ static unsigned reap(struct pn_cache *cache, struct pn_list *candidates,
 	pn_lock(&cache->lock);
 	finish_batch(cache, &batch, now_ns);
 	pn_unlock(&cache->lock);
-	wake_reap_waiters(cache);
+	pn_reclaim_wake_waiters(cache);
 	return (unsigned)batch.n;
 }
 
@@ -309,15 +329,22 @@ unsigned pn_reclaim_reap(struct pn_cache *cache)
 	return n ? reap(cache, &candidates, n) : 0;
 }
 
-void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
+/* Waits until the number is 0. Whoever decreases it wakes reap waiters. */
+static void wait_for_zero_locked(struct pn_cache *cache, _Atomic unsigned *n)
+	PN_REQUIRES(&cache->lock)
 {
-	while (cache->dying.nbatches) {
+	while (atomic_load(n)) {
 		uint32_t seen = atomic_load(&cache->dying.reaped);
 
 		pn_unlock(&cache->lock);
-		pn_device_futex_wait(cache->device, &cache->dying.reaped, seen);
+		wait_reaped(cache, seen);
 		pn_lock(&cache->lock);
 	}
+}
+
+void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
+{
+	wait_for_zero_locked(cache, &cache->dying.nbatches);
 }
 
 void pn_reclaim_reap_all(struct pn_cache *cache)
@@ -352,6 +379,102 @@ void pn_cache_settle(struct pn_cache *cache)
 	pn_unlock(&cache->lock);
 	if (pn_unlikely(dying))
 		pn_reclaim_reap_all(cache);
+}
+
+/* --- private regions --------------------------------------------------------
+ */
+
+/* Takes a private region from its pin: into the batch if that ends it now, else
+ * to the dying. */
+static void take_private(struct pn_cache *cache, struct pn_region *region,
+			 bool now, struct batch *batch)
+	PN_REQUIRES(&cache->lock)
+{
+	pn_list_remove(&region->node.link);
+	if (!now || !(region->mr.access & PN_ACCESS_REMOTE)) {
+		pn_region_queue_locked(cache, region);
+		return;
+	}
+	pn_list_append(&batch->regions, &region->node.link);
+	batch->mrs[batch->nmrs++] = &region->mr;
+	batch->bytes += pn_region_bytes(region);
+	batch->n++;
+	batch->nurgent++;
+	cache->dying.nurgent++;
+	cache->stats->dying_bytes += pn_region_bytes(region);
+}
+
+/* Clears the slots; whether the worker has something to do. No scan of all
+ * slots: nobody else finds a private region. A hit that was overtaken may have
+ * it in a slot for a moment, but reads nothing of it that changes; whoever
+ * rekeys it is waited for. */
+static bool collect_private(struct pn_cache *cache,
+			    const struct pn_segment *segments, unsigned n,
+			    struct batch *batch, bool now)
+{
+	bool dying = false;
+
+	pn_lock(&cache->lock);
+	if (now)
+		wait_for_zero_locked(cache, &cache->nrekeys);
+	for (unsigned i = 0; i < n; i++) {
+		struct pn_region *region = segments[i].region;
+		size_t nbatch = batch->n;
+
+		if (region->flags & PN_REGION_PRIVATE)
+			take_private(cache, region, now, batch);
+		pn_asymmetric_store(segments[i].slot, NULL);
+		dying |= batch->n == nbatch &&
+			 pn_asymmetric_load(&region->state) == PN_REGION_DYING;
+	}
+	if (batch->n)
+		cache->dying.nbatches++;
+	pn_unlock(&cache->lock);
+	return dying;
+}
+
+/* A batch at most. */
+static void put_private(struct pn_cache *cache,
+			const struct pn_segment *segments, unsigned n, bool now)
+{
+	struct batch batch;
+	bool dying;
+
+	batch_init(&batch);
+	dying = collect_private(cache, segments, n, &batch, now);
+	if (batch.n) {
+		uint64_t now_ns;
+
+		deregister(cache, &batch);
+		now_ns = batch.nfailed ? pn_device_now(cache->device) : 0;
+		pn_lock(&cache->lock);
+		finish_batch(cache, &batch, now_ns);
+		pn_unlock(&cache->lock);
+		pn_reclaim_wake_waiters(cache);
+	}
+	if (dying)
+		pn_worker_notify(cache);
+}
+
+void pn_reclaim_put_private(struct pn_cache *cache,
+			    const struct pn_segment *segments, unsigned n,
+			    bool now)
+{
+	PN_NO_CANCEL();
+
+	for (unsigned i = 0; i < n; i += REAP_MAX)
+		put_private(cache, segments + i,
+			    n - i < REAP_MAX ? n - i : REAP_MAX, now);
+}
+
+void pn_reclaim_queue_lent(struct pn_cache *cache)
+{
+	struct pn_list *link;
+
+	pn_lock(&cache->lock);
+	while ((link = pn_list_pop(&cache->lent)))
+		pn_region_queue_locked(cache, pn_region_of_node(link));
+	pn_unlock(&cache->lock);
 }
 
 /* --- residents where deregistering can fail --------------------------------
@@ -422,7 +545,7 @@ bool pn_reclaim_remove_resident(struct pn_cache *cache,
 			finish_batch(cache, &batch, 0);
 		pn_unlock(&cache->lock);
 	}
-	wake_reap_waiters(cache);
+	pn_reclaim_wake_waiters(cache);
 	return !batch.nfailed;
 }
 
@@ -438,7 +561,7 @@ void pn_reclaim_abandon_resident(struct pn_cache *cache,
 	queue_failed(cache, region);
 	postpone_retry(cache, now_ns);
 	pn_unlock(&cache->lock);
-	wake_reap_waiters(cache);
+	pn_reclaim_wake_waiters(cache);
 }
 
 /* --- room for a request -----------------------------------------------------
@@ -529,9 +652,11 @@ static int reclaim_own(struct pn_cache *cache,
 		reap_enough(cache, want);
 		return 0;
 	}
-	if (!busy)
+	if (busy)
+		wait_reaped(cache, seen);
+	/* The batch of another thread may have ended since the first look. */
+	else if (want->by_device || !has_room(want))
 		return -ENOBUFS;
-	pn_device_futex_wait(cache->device, &cache->dying.reaped, seen);
 	return 0;
 }
 

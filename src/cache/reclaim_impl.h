@@ -6,6 +6,8 @@
 
 #include "cache/cache_impl.h"
 
+struct pn_segment;
+
 /* What somebody needs room for. */
 struct pn_reclaim_request {
 	size_t bytes, nregions;
@@ -46,11 +48,26 @@ unsigned pn_reclaim_reap(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 /* Deregisters all of them, and waits for batches of other threads. */
 void pn_reclaim_reap_all(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
 
+/* Ends what a pin with PRIVATE regions (PN_PIN_PRIVATE) holds. `now`: those
+ * with remote access are deregistered when this returns; the others soon, by
+ * the worker. May sleep then. */
+void pn_reclaim_put_private(struct pn_cache *cache,
+			    const struct pn_segment *segments, unsigned n,
+			    bool now) PN_EXCLUDES(&cache->lock);
+
+/* The cache is being closed: what is pinned privately is dying like the rest.
+ */
+void pn_reclaim_queue_lent(struct pn_cache *cache) PN_EXCLUDES(&cache->lock);
+
 /* Waits until no batch is being deregistered, and releases the lock meanwhile.
  * A batch has taken the whole list of dying regions, including those held in
  * slots. */
 void pn_reclaim_wait_batches_locked(struct pn_cache *cache)
 	PN_REQUIRES(&cache->lock);
+
+/* A batch is deregistered, or a region rekeyed: some thread may wait for that.
+ */
+void pn_reclaim_wake_waiters(struct pn_cache *cache);
 
 /* Whether the dying fill a batch, by number or bytes. */
 bool pn_reclaim_batch_full_locked(struct pn_cache *cache)

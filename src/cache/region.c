@@ -201,7 +201,7 @@ void pn_region_publish_locked(struct pn_cache *cache, struct pn_region *region)
 			      memory_order_release);
 }
 
-/* Removes the region from the index and appends it to the dying. */
+/* Removes the region from the index; it is in no list then. */
 static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 			 enum pn_trace_event_reason why)
 	PN_REQUIRES(&cache->lock)
@@ -216,17 +216,21 @@ static void begin_to_die(struct pn_cache *cache, struct pn_region *region,
 				       .reason = (uint8_t)why });
 	if (!(region->flags & (PN_REGION_PRIVATE | PN_REGION_STALE)))
 		pn_region_unindex_locked(cache, region);
+	atomic_store_explicit(&region->state, PN_REGION_DYING,
+			      memory_order_release);
+}
+
+void pn_region_queue_locked(struct pn_cache *cache, struct pn_region *region)
+{
+	cache->stats->dying_bytes += pn_region_bytes(region);
 	region->dying_since_ns = atomic_load(&cache->now_ns);
 	pn_list_append(&cache->dying.list, &region->node.link);
-	cache->stats->dying_bytes += pn_region_bytes(region);
 	cache->dying.nurgent += pn_region_is_urgent(region);
 	/* The worker does not wait for regions that the last reap found held.
 	 */
 	if (cache->dying.n++ <= atomic_load(&cache->dying.nheld) ||
 	    pn_reclaim_batch_full_locked(cache))
 		atomic_store(&cache->worker.wanted, true);
-	atomic_store_explicit(&region->state, PN_REGION_DYING,
-			      memory_order_release);
 }
 
 void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
@@ -243,6 +247,15 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
 		pn_largest_remove_locked(cache, region);
 	}
 	begin_to_die(cache, region, why);
+	pn_region_queue_locked(cache, region);
+}
+
+void pn_region_lend_locked(struct pn_cache *cache, struct pn_region *region,
+			   enum pn_trace_event_reason why)
+{
+	pn_assert(region->flags & PN_REGION_PRIVATE);
+	begin_to_die(cache, region, why);
+	pn_list_append(&cache->lent, &region->node.link);
 }
 
 void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
@@ -250,6 +263,7 @@ void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
 	pn_assert(region->resident &&
 		  atomic_load(&region->state) == PN_REGION_VALID);
 	begin_to_die(cache, region, PN_BECAUSE_OWNED);
+	pn_region_queue_locked(cache, region);
 }
 
 struct pn_range pn_cache_node_range(const struct pn_policy_node *node)

@@ -38,7 +38,19 @@ void pn_region_die_locked(struct pn_cache *cache, struct pn_region *region,
 			  enum pn_trace_event_reason why)
 	PN_REQUIRES(&cache->lock);
 
-/* The same for a resident, when its owner removes it. */
+/* PENDING, or new (private_pin.c) -> DYING of a PRIVATE region that is
+ * registered: it belongs to its pin (cache->lent) until
+ * pn_reclaim_put_private(). */
+void pn_region_lend_locked(struct pn_cache *cache, struct pn_region *region,
+			   enum pn_trace_event_reason why)
+	PN_REQUIRES(&cache->lock);
+
+/* Appends a DYING region, which is in no list, to cache->dying. */
+void pn_region_queue_locked(struct pn_cache *cache, struct pn_region *region)
+	PN_REQUIRES(&cache->lock);
+
+/* The same as pn_region_die_locked() for a resident, when its owner removes it.
+ */
 void pn_region_leave_locked(struct pn_cache *cache, struct pn_region *region)
 	PN_REQUIRES(&cache->lock);
 

@@ -5,7 +5,8 @@
  * becomes invalid at once: by deregistering when nobody uses the region, else
  * by the device's rekey(), while the user's transfers go on with the local key.
  * PRIVATE regions, and regions that were dying already, are in no index. They
- * are found in cache->dying and cache->failed, where they stay while pinned.
+ * are found in cache->lent, cache->dying and cache->failed, where they stay
+ * while pinned.
  */
 #include <errno.h>
 
@@ -74,6 +75,8 @@ static struct pn_region *dying_remote(struct pn_cache *cache,
 {
 	struct pn_region *region = remote_among(&cache->dying.list, range);
 
+	if (!region)
+		region = remote_among(&cache->lent, range);
 	return region ? region : remote_among(&cache->failed.list, range);
 }
 
@@ -90,8 +93,18 @@ static struct pn_region *hold_next(struct pn_cache *cache,
 	if (region && cache->device->caps & PN_CAP_REKEY)
 		region->flags |= PN_REGION_REVOKED;
 	pn_asymmetric_store(slot, region);
+	cache->nrekeys += region != NULL;
 	pn_unlock(&cache->lock);
 	return region;
+}
+
+static void let_go(struct pn_cache *cache, pn_slot *slot)
+{
+	pn_lock(&cache->lock);
+	pn_asymmetric_store(slot, NULL);
+	cache->nrekeys--;
+	pn_unlock(&cache->lock);
+	pn_reclaim_wake_waiters(cache);
 }
 
 static int revoke_held(struct pn_cache *cache, struct pn_range range,
@@ -106,8 +119,8 @@ static int revoke_held(struct pn_cache *cache, struct pn_range range,
 
 		if (pn_device_rekey(cache->device, &copy))
 			ret = -EBUSY;
+		let_go(cache, slot);
 	}
-	pn_asymmetric_store(slot, NULL);
 	return ret;
 }
 

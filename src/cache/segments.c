@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cache/plan_impl.h"
+#include "cache/reclaim_impl.h"
 #include "cache/trace_impl.h"
 #include "cache/worker_impl.h"
 
@@ -58,13 +59,16 @@ int pn_plan_finish(struct pn_plan *plan, struct pinion_pin *pins)
 		if (fill_pin_segments(&pins[i], &plan->buffers[i],
 				      &plan->segments[first], end - first))
 			break;
+		if (plan->has_private)
+			pins[i].reserved = PN_PIN_PRIVATE;
 	}
 	if (i == n)
 		return 0;
 	while (i--)
 		if (pins[i].nsegments > 1)
 			free(pins[i].internal[0]);
-	pn_segments_put(plan->cache, plan->segments, plan->nsegments);
+	pn_reclaim_put_private(plan->cache, plan->segments, plan->nsegments,
+			       false);
 	return -ENOMEM;
 }
 
@@ -80,9 +84,12 @@ void pn_plan_trace(const struct pn_plan *plan, const struct pinion_pin *pins,
 			    &outcome);
 }
 
-void pn_segments_unpin(struct pn_cache *cache, struct pinion_pin *pin)
+void pn_segments_unpin(struct pn_cache *cache, struct pinion_pin *pin, bool now)
 {
 	struct pn_segments *several = pin->internal[0];
+	const struct pn_segment one = { .slot = pin->internal[0],
+					.region = pin->internal[1] };
+	bool is_one = pin->nsegments == 1;
 
 	/* 0: unpinned twice, or never pinned. */
 	pn_debug_assert(pin->nsegments);
@@ -93,9 +100,14 @@ void pn_segments_unpin(struct pn_cache *cache, struct pinion_pin *pin)
 		pin->nsegments = 0;
 		return;
 	}
-	pn_segments_put(cache, several->segment, several->n);
-	free(several);
-	pin->nsegments = 0;
+	if (pin->reserved == PN_PIN_PRIVATE)
+		pn_reclaim_put_private(cache, is_one ? &one : several->segment,
+				       pin->nsegments, now);
+	else
+		pn_segments_put(cache, several->segment, several->n);
+	if (!is_one)
+		free(several);
+	pin->nsegments = pin->reserved = 0;
 	PN_CACHE_CHECK(cache);
 }
 
@@ -133,11 +145,11 @@ int pn_cache_pin_segment(const struct pinion_pin *pin, unsigned index,
 	const struct pn_plan *plan = pin->internal[0];
 	const struct pn_region *region = pin->internal[1];
 
-	if (pin->reserved && !pin->nsegments)
+	if (pin->reserved == PN_PIN_STARTED && !pin->nsegments)
 		return -EAGAIN; /* not even planned yet */
 	if (index >= pin->nsegments)
 		return -EINVAL;
-	if (pin->reserved)
+	if (pin->reserved == PN_PIN_STARTED)
 		return describe_plan_segment(plan, index, out);
 	if (pin->nsegments > 1)
 		describe_segment(&several->segment[index], out);

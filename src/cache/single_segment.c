@@ -25,7 +25,8 @@
 #include "cache/region_impl.h"
 #include "cache/thread_slots_impl.h"
 
-/* Only the kernel may know of its release yet: then the region dies now. */
+/* Only the kernel may know of its release yet: then the region dies now. A plan
+ * that only hits leaves that to the notice. */
 static bool was_released(struct pn_plan *plan, struct pn_region *region,
 			 struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
 {
@@ -35,13 +36,14 @@ static bool was_released(struct pn_plan *plan, struct pn_region *region,
 	    atomic_load(&region->state) != PN_REGION_VALID ||
 	    pn_monitor_probe(at > buffer.addr ? at : buffer.addr))
 		return false;
-	pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
+	if (!pn_plan_waits_for_releases(plan))
+		pn_region_die_locked(plan->cache, region, PN_BECAUSE_RELEASED);
 	return true;
 }
 
 /* What a region with bytes of the buffer means for the plan. 0: it is the
  * segment; -ENOENT: the new region replaces it; -EAGAIN: wait for it; -EACCES:
- * the plan may not replace it. */
+ * the plan may not replace it; -EBUSY: only_hit, and a release is in flight. */
 static int check_region(struct pn_plan *plan, struct pn_region *region,
 			struct pn_range buffer) PN_REQUIRES(&plan->cache->lock)
 {
@@ -53,7 +55,7 @@ static int check_region(struct pn_plan *plan, struct pn_region *region,
 		return ret ? ret : -EAGAIN;
 	}
 	if (was_released(plan, region, buffer))
-		return -ENOENT;
+		return pn_plan_waits_for_releases(plan) ? -EBUSY : -ENOENT;
 	if (pn_range_covers(pn_region_range(region), buffer) &&
 	    pn_access_matches(region, plan->flags)) {
 		pn_region_prefer_locked(plan->cache, region, buffer.addr);
@@ -256,7 +258,7 @@ int pn_plan_single_segment(struct pn_plan *plan, struct pn_range buffer)
 		return -EINVAL;
 	plan->overlaps_own = false;
 	ret = find(plan, buffer);
-	if (ret != -ENOENT)
+	if (ret != -ENOENT || plan->only_hit)
 		return ret;
 	/* A private region is not in the index and replaces nothing. */
 	if (!pn_plan_is_private(plan) && !plan->overlaps_own)

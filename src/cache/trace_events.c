@@ -108,7 +108,7 @@ static uint64_t handle_of(const struct pinion_pin *pin)
 {
 	const struct pn_segments *several = pin->internal[0];
 
-	if (pin->reserved)
+	if (pin->reserved == PN_PIN_STARTED)
 		return 0;
 	return (uintptr_t)(pin->nsegments > 1 ? (void *)several->segment[0].slot
 					      : pin->internal[0]);

@@ -34,10 +34,19 @@ static const char *const protocols[] = { "eager",    "copy",
 /* As message/protocol/reuse.h numbers them. */
 static const char *const reuse_modes[] = { "auto", "off", "on", NULL };
 
+/* The libfabric provider reads this option from the environment. */
+static const char *const rma_choices[] = { "auto", "device", "request", NULL };
+
 /* As helper/share.h numbers them; a test compares. */
 static const char *const helper_choices[] = { "off",	      "own",
 					      "auto",	      "aggressive",
 					      "conservative", NULL };
+
+/* In the order of enum pn_config_progress. */
+static const char *const progress_choices[] = { "caller", "thread", "auto",
+						NULL };
+
+static const char *const windows_choices[] = { "auto", "yes", "no", NULL };
 
 /* As helper/site.h numbers them; a test compares. */
 static const char *const predictors[] = { "learned", "shortest", "periodic",
@@ -69,7 +78,8 @@ static const struct pn_option table[] = {
 	  FIELD(monitor), 0, 0, monitor_modes },
 	{ "trace", PN_OPTION_TEXT, "",
 	  "record every request into this file, for `pinion trace` (%p stands "
-	  "for the process id; empty: no recording)",
+	  "for the process id, %r for the rank of a parallel program; empty: "
+	  "no recording)",
 	  FIELD(trace), 0, 0, NULL },
 	{ "trace_max_bytes", PN_OPTION_BYTES, "1G",
 	  "how long that file may become; what comes then is only counted",
@@ -152,6 +162,18 @@ static const struct pn_option table[] = {
 	{ "depth", PN_OPTION_NUMBER, "4",
 	  "pipelines: how many fragments of a message are registered at a time",
 	  FIELD(depth), 1, 64, NULL },
+	{ "progress", PN_OPTION_CHOICE, "caller",
+	  "who moves messages on: caller, calls on the endpoint alone; thread, "
+	  "also a thread of the process that sleeps until something arrives, "
+	  "so "
+	  "that transfers go on while the program computes; auto, the thread "
+	  "if there is a core for it",
+	  FIELD(progress), 0, 0, progress_choices },
+	{ "rma", PN_OPTION_CHOICE, "auto",
+	  "libfabric's RMA on a region of a peer: request, the peer's progress "
+	  "moves the bytes; device, the device does where it can; auto, the "
+	  "device does once so much was moved that it pays to pin the region",
+	  FIELD(rma), 0, 0, rma_choices },
 	{ "helper", PN_OPTION_CHOICE, "off",
 	  "whether a thread beside the program deregisters the buffers of long "
 	  "messages after each use and registers them again before the next: "
@@ -184,6 +206,13 @@ static const struct pn_option table[] = {
 	  "peers may access, too; a key that the program has given up then "
 	  "works for peers until the memory is deregistered",
 	  FIELD(keep_remote), 0, 0, NULL },
+	{ "keep_windows", PN_OPTION_CHOICE, "auto",
+	  "under unmodified verbs programs (pinion run), where the adapter has "
+	  "memory windows of type 1: keep memory registered that peers may "
+	  "access, and give the program keys of windows, which end when it "
+	  "gives them up: auto, for buffers that come again and where that is "
+	  "faster; yes, always; no, never",
+	  FIELD(keep_windows), 0, 0, windows_choices },
 };
 
 _Static_assert(PN_ARRAY_LEN(table) <= PN_CONFIG_MAX_OPTIONS,

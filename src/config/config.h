@@ -24,6 +24,13 @@ enum pn_config_source {
 	PN_CONFIG_ATTRIBUTE,
 };
 
+/* Who makes progress: the option `progress`. */
+enum pn_config_progress {
+	PN_CONFIG_PROGRESS_CALLER,
+	PN_CONFIG_PROGRESS_THREAD,
+	PN_CONFIG_PROGRESS_AUTO,
+};
+
 #define PN_CONFIG_MAX_OPTIONS 64
 
 struct pn_config {
@@ -49,10 +56,13 @@ struct pn_config {
 	uint64_t reuse_share, reuse_min;
 	uint64_t fragment, segment; /* 0: by costs */
 	uint64_t depth;
+	int progress;	      /* enum pn_config_progress */
+	int rma;	      /* index of rma_choices */
 	int helper;	      /* enum pn_share_policy */
 	int helper_predictor; /* enum pn_predictor */
 	uint64_t helper_threshold, helper_window, helper_patience;
 	bool cuda_keep, keep_remote;
+	int keep_windows;		       /* index of windows_choices */
 	uint8_t source[PN_CONFIG_MAX_OPTIONS]; /* enum pn_config_source */
 };
 

@@ -247,6 +247,12 @@ void pn_options_defaults(const struct pn_option *table, size_t n, void *values)
 					   NULL));
 }
 
+bool pn_option_is_flag(const struct pn_option *option)
+{
+	return option->type == PN_OPTION_BOOL ||
+	       (option->type == PN_OPTION_CHOICE && option->min);
+}
+
 const struct pn_option *pn_option_find(const struct pn_option *table, size_t n,
 				       const char *name, size_t len)
 {
@@ -281,7 +287,7 @@ static int parse_item(struct list_parser *parser, char *item, void *values,
 		return refuse(why, "parameter '%s' is given twice",
 			      option->name);
 	parser->seen |= bit;
-	if (!value && option->type != PN_OPTION_BOOL)
+	if (!value && !pn_option_is_flag(option))
 		return refuse(why, "parameter '%s' needs a value (%s=...)",
 			      option->name, option->name);
 	return pn_option_parse(option, value ? value + 1 : "yes", values, why);

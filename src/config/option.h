@@ -18,6 +18,7 @@
 #ifndef PN_CONFIG_OPTION_H
 #define PN_CONFIG_OPTION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,7 +40,9 @@ struct pn_option {
 	const char *def;  /* default, in text form; always parses */
 	const char *help; /* one sentence, no full stop */
 	size_t offset;
-	uint64_t min, max;	    /* numbers: bounds; max 0: no upper one */
+	/* Numbers: bounds; max 0: no upper one. CHOICE: min 1: a flag, whose
+	 * name alone says "yes", one of the choices. */
+	uint64_t min, max;
 	const char *const *choices; /* CHOICE: ends with NULL */
 };
 
@@ -65,10 +68,13 @@ void pn_option_format(const struct pn_option *option, const void *values,
 		      char *buf, size_t len);
 
 /* Parses "name=value,name=value" (empty or NULL: nothing) over values. A name
- * without '=' sets a BOOL to yes. -EINVAL as above, also for a name that is
+ * without '=' sets a flag to yes. -EINVAL as above, also for a name that is
  * unknown or given twice; `values` may then be partly set. */
 int pn_options_parse_list(const struct pn_option *table, size_t n,
 			  const char *list, void *values, struct pn_why *why);
+
+/* Whether the name may stand alone. */
+bool pn_option_is_flag(const struct pn_option *option);
 
 /* "number", "bytes", …, for help texts. */
 const char *pn_option_type_name(enum pn_option_type type);

@@ -146,8 +146,8 @@ static bool pin_block(struct participant *p, struct slot *slot)
 	unsigned flags = PINION_ACCESS_LOCAL_WRITE;
 
 	if (job->mixed && pn_cache_covers(cache, slot->host, slot->len, flags))
-		return !pn_cache_pin(cache, slot->host, slot->len, flags,
-				     &slot->pin);
+		return !pn_cache_pin_hit(cache, slot->host, slot->len, flags,
+					 &slot->pin);
 	if (job->blocks != PN_BLOCKS_REGISTER)
 		return false;
 	flags |= PINION_PIN_BYPASS;
@@ -241,6 +241,7 @@ static void settle_block(struct participant *p, struct slot *slot)
 		/* The completion says nothing then, and the buffer must be
 		 * free. */
 		p->cu->stream_synchronize(p->stream);
+		pn_copy_completion_drop(p->copier, slot->completion);
 	} else if (!slot->pinned && p->job->direction == PN_COPY_FROM_GPU) {
 		pn_copy(p->copier->attr.device, slot->host, slot->buffer,
 			slot->len);

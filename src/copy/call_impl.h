@@ -46,6 +46,10 @@ pn_cu_result pn_copy_call_driver(struct pn_copy_call *call);
  * up first. They may come between the look at the memory and the copy. */
 pn_cu_result pn_copy_call_by_driver(struct pn_copy_call *call);
 
+/* The driver's copy of what stays registered in part, through memory that is
+ * not. -EBUSY in `status`: the stream is being captured. */
+pn_cu_result pn_copy_call_unregistered(struct pn_copy_call *call);
+
 /* The fastest method; returns when the bytes have moved. */
 pn_cu_result pn_copy_call_move(struct pn_copy_call *call);
 

@@ -16,9 +16,11 @@
  *               completion of its copy. Staging sets belong to the copier; a
  *               thread holds one while it participates.
  *   streams     of our own, in one CUDA context, with an event. A job takes
- * them and gives them back; its participants share them. worker      a thread
- * of the copier. Between jobs it polls for a moment, then sleeps. method how a
- * copy is made: by the driver, through bounce buffers, from registered memory.
+ *               them and gives them back; its participants share them.
+ *   worker      a thread of the copier. Between jobs it sleeps (workers.c says
+ *               why it does not poll).
+ *   method      how a copy is made: by the driver, through bounce buffers, from
+ *               registered memory.
  *
  * Life of a job
  *   posted -> participants join, take blocks, leave -> no block is left and all
@@ -93,9 +95,16 @@ struct pn_copy_op {
 	const void *src;
 	size_t bytes;
 	pn_cu_stream stream;
+	/* Memory of a GPU: default streams are those of its context. NULL: of
+	 * the current one. pn_copier_start() alone. */
+	const void *default_of;
 	/* Copies between unpinned memory and that of a GPU only: others are
 	 * refused with -EXDEV, and nothing has happened. */
 	bool unpinned_only;
+	/* For a call that waits for its copy: on return what the driver's
+	 * blocking call promises holds (up to 64 KiB to the GPU may be staged
+	 * alone). The stream is a default one. */
+	bool blocking;
 };
 
 /* -ENOMEM. Starts no thread and registers nothing yet. */

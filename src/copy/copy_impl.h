@@ -111,17 +111,19 @@ struct pn_copier {
 	unsigned max_participants; /* by cores */
 	struct pn_mutex growing;   /* held while a staging set is made */
 	unsigned refused; /* growing: copies until the budget is asked again */
-	/* Counts the times that a CUDA context went: older staging sets are
-	 * made anew.
-	 */
+	/* Counts the times that the device's CUDA context went: older staging
+	 * sets and words are registered anew. */
 	_Atomic uint32_t generation;
-	struct pn_list idle_streams; /* lock */
-	size_t block_bytes;	     /* of a bounce buffer */
-	size_t min_bytes;	     /* below, the driver copies */
-	bool may_poll;		     /* a core can be spared for it */
+	_Atomic unsigned long long context_id; /* as seen last; 0: never */
+	struct pn_list idle_streams;	       /* lock */
+	size_t block_bytes;		       /* of a bounce buffer */
+	size_t min_bytes;		       /* below, the driver copies */
+	bool may_poll;			       /* a core can be spared for it */
 
 	/* Words that streams wait for and write (words.c); NULL: none yet. */
 	struct pn_mr words_mr;		/* growing */
+	bool words_registered;		/* growing */
+	uint32_t words_generation;	/* growing */
 	_Atomic uint32_t *words;	/* lock */
 	bool word_used[PN_COPY_NWORDS]; /* lock */
 
@@ -160,6 +162,10 @@ pn_cu_result pn_copy_completion_record(struct pn_copier *copier,
 pn_cu_result pn_copy_completion_wait(struct pn_copier *copier,
 				     struct pn_copy_completion *completion,
 				     const struct pn_copy_job *job);
+
+/* Of a copy that has ended, though nobody waited for its completion. */
+void pn_copy_completion_drop(struct pn_copier *copier,
+			     struct pn_copy_completion *completion);
 
 /* --- shape.c -------------------------------------------------------------- */
 
@@ -214,6 +220,10 @@ void pn_copy_workers_notify(struct pn_copier *copier);
 void pn_copy_job_wait(struct pn_copier *copier, struct pn_copy_job *job);
 void pn_copy_workers_close(struct pn_copier *copier);
 
+/* Counts in copier->generation if the device's CUDA context is another one than
+ * last time. */
+void pn_copy_check_generation(struct pn_copier *copier);
+
 /* --- words.c -------------------------------------------------------------- */
 
 /* A word that nobody else uses, and its address for the GPU. NULL: none, or the
@@ -225,6 +235,8 @@ void pn_copy_words_close(struct pn_copier *copier);
 
 /* --- request.c ------------------------------------------------------------ */
 
+/* Whether a stream of this process waits for a request that is under way. */
+bool pn_copy_stream_is_held(void);
 /* Waits for the copies of all requests and frees them. */
 void pn_copy_requests_close(struct pn_copier *copier);
 

@@ -52,16 +52,26 @@ pn_cu_result pn_copy_call_order(const struct pn_copy_call *call,
 	return ret;
 }
 
-/* Moves the blocks with the help of workers. The job has streams. */
+/* Puts a job's streams behind what the caller's stream has to do. A copy that
+ * holds the stream (request.c) needs a staging set and a worker: whoever comes
+ * after it waits for it before taking any. */
+static pn_cu_result order_job(const struct pn_copy_call *call,
+			      struct pn_copy_job *job)
+{
+	pn_cu_result ret = pn_copy_call_order(call, job);
+
+	if (!ret && job->order && pn_copy_stream_is_held())
+		ret = call->copier->cu->event_synchronize(job->order);
+	return ret;
+}
+
+/* Moves the blocks with the help of workers. */
 static pn_cu_result move_job(struct pn_copy_call *call,
 			     struct pn_copy_staging *staging,
 			     struct pn_copy_job *job)
 {
 	struct pn_copier *copier = call->copier;
-	pn_cu_result ret = pn_copy_call_order(call, job);
 
-	if (ret)
-		return ret;
 	job->joined = 1;
 	if (call->direction == PN_COPY_FROM_GPU)
 		pn_copy_pages_prepare(copier, job->host, job->bytes);
@@ -76,31 +86,30 @@ static pn_cu_result move_job(struct pn_copy_call *call,
 	return job->result;
 }
 
-/* With `staging` as the caller's own. */
+/* With `staging` as the caller's own, and streams that wait for the caller's.
+ */
 static pn_cu_result move_blocks(struct pn_copy_call *call,
 				struct pn_copy_staging *staging,
+				struct pn_copy_streams *streams,
 				enum pn_copy_method method)
 {
 	struct pn_copy_job job;
-	pn_cu_result ret;
 
 	pn_copy_call_job(call, &job);
-	ret = pn_copy_streams_take(call->copier, &job);
-	if (ret)
-		return ret;
+	job.streams = streams;
 	job.wanted--;
 	if (method == PN_COPY_PIPELINE) {
 		job.blocks = PN_BLOCKS_REGISTER;
 		job.block_bytes = PN_COPY_PIPELINE_BYTES;
 		job.wanted = 0;
 	}
-	ret = move_job(call, staging, &job);
-	pn_copy_streams_return(call->copier, &job);
-	return ret;
+	return move_job(call, staging, &job);
 }
 
-/* Attempts, with pauses, before a range counts as in use for ever. */
-#define YIELDS 10000
+/* Attempts, with pauses of 20 us and more, before a range counts as in use for
+ * long, and before one does without a staging set. */
+#define YIELDS	   200
+#define NO_STAGING 10000
 
 /* --- choosing ------------------------------------------------------------- */
 
@@ -161,10 +170,7 @@ static pn_cu_result yield_to_driver(struct pn_copy_call *call)
 			sleep_briefly();
 		ret = pn_copy_call_driver(call);
 	} while (call->held && ++tries < YIELDS);
-	if (!call->held)
-		return ret;
-	call->status = -EBUSY;
-	return PN_CUDA_ERROR_UNKNOWN;
+	return call->held ? pn_copy_call_unregistered(call) : ret;
 }
 
 pn_cu_result pn_copy_call_by_driver(struct pn_copy_call *call)
@@ -185,7 +191,7 @@ static struct pn_copy_staging *staging_for(struct pn_copy_call *call,
 	if (method != PN_COPY_DRIVER)
 		staging = pn_copy_staging_take(copier);
 	for (int i = 0; !staging && call->held &&
-			atomic_load(&copier->nstaging) && i < YIELDS;
+			atomic_load(&copier->nstaging) && i < NO_STAGING;
 	     i++) {
 		sleep_briefly();
 		staging = pn_copy_staging_take(copier);
@@ -193,26 +199,56 @@ static struct pn_copy_staging *staging_for(struct pn_copy_call *call,
 	return staging;
 }
 
-static pn_cu_result move_by(struct pn_copy_call *call,
-			    enum pn_copy_method *method)
+/* By bounce buffers or the pipeline. False: there was no staging set, and
+ * nothing has happened. */
+static bool move_staged(struct pn_copy_call *call,
+			struct pn_copy_streams *streams,
+			enum pn_copy_method *method, pn_cu_result *result)
 {
 	struct pn_copy_staging *staging = staging_for(call, *method);
-	pn_cu_result ret;
 
-	if (!staging) {
-		*method = PN_COPY_DRIVER;
-		return pn_copy_call_by_driver(call);
-	}
+	if (!staging)
+		return false;
 	if (*method == PN_COPY_NMETHODS)
 		*method = PN_COPY_BOUNCE;
-	ret = move_blocks(call, staging, *method);
+	*result = move_blocks(call, staging, streams, *method);
 	/* Memory that cannot be registered. */
 	if (call->status == -EAGAIN && *method == PN_COPY_PIPELINE) {
 		*method = PN_COPY_BOUNCE;
-		ret = move_blocks(call, staging, *method);
+		*result = move_blocks(call, staging, streams, *method);
 	}
 	pn_copy_staging_return(call->copier, staging);
-	return ret;
+	return true;
+}
+
+/* With streams of our own. False: nothing has happened. A GPU without memory
+ * has no streams for us; its driver can copy. */
+static bool move_with_streams(struct pn_copy_call *call,
+			      enum pn_copy_method *method, pn_cu_result *result)
+{
+	struct pn_copy_job job;
+	bool done = true;
+
+	pn_copy_call_job(call, &job);
+	if (pn_copy_streams_take(call->copier, &job))
+		return false;
+	*result = order_job(call, &job);
+	if (!*result)
+		done = move_staged(call, job.streams, method, result);
+	pn_copy_streams_return(call->copier, &job);
+	return done;
+}
+
+static pn_cu_result move_by(struct pn_copy_call *call,
+			    enum pn_copy_method *method)
+{
+	pn_cu_result ret;
+
+	if ((*method != PN_COPY_DRIVER || call->held) &&
+	    move_with_streams(call, method, &ret))
+		return ret;
+	*method = PN_COPY_DRIVER;
+	return pn_copy_call_by_driver(call);
 }
 
 pn_cu_result pn_copy_call_move(struct pn_copy_call *call)

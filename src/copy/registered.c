@@ -61,8 +61,8 @@ bool pn_copy_call_pin(const struct pn_copy_call *call, struct pinion_pin *out)
 	return call->held &&
 	       pn_cache_covers(cache, host, call->host.len,
 			       PINION_ACCESS_LOCAL_WRITE) &&
-	       !pn_cache_pin(cache, host, call->host.len,
-			     PINION_ACCESS_LOCAL_WRITE, out);
+	       !pn_cache_pin_hit(cache, host, call->host.len,
+				 PINION_ACCESS_LOCAL_WRITE, out);
 }
 
 /* --- waiting -------------------------------------------------------------- */

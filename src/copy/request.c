@@ -18,6 +18,11 @@
  * legacy stream, since other streams wait for it. A program can still make
  * streams wait for the stream that waits; if then the copy does not move for
  * two seconds, it ends with -EDEADLK and lets the stream go.
+ *
+ * A job that holds a stream needs a staging set and a worker. No copy may have
+ * them that waits for that stream: blocking copies take theirs when the stream
+ * has let them through (order_job() in move.c), and jobs that hold the same
+ * stream are posted, hence joined, in the order of the stream.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -76,6 +81,20 @@ static void end_hold(void)
 	nheld--;
 	pn_unlock(&held_lock);
 }
+
+bool pn_copy_stream_is_held(void)
+{
+	bool held;
+
+	pn_lock(&held_lock);
+	held = nheld;
+	pn_unlock(&held_lock);
+	return held;
+}
+
+/* From before a job holds its stream until it is posted: those that come after
+ * it in the stream are posted later. Taken before copier->lock. */
+static struct pn_mutex posting = { PTHREAD_MUTEX_INITIALIZER };
 
 /* --- words ---------------------------------------------------------------- */
 
@@ -160,6 +179,7 @@ static bool start_job(struct pn_copy_call *call,
 	struct pn_copy_question question = pn_copy_call_question(call);
 	struct pn_copier *copier = call->copier;
 	struct pn_copy_job *job = &request->job;
+	bool ok;
 
 	question.participants = atomic_load(&copier->nstaging);
 	question.measured = false;
@@ -170,15 +190,18 @@ static bool start_job(struct pn_copy_call *call,
 	job->finish = finish_job;
 	if (pn_copy_streams_take(copier, job))
 		return false;
-	if (pn_copy_call_order(call, job) || !hold_stream(call, request)) {
-		pn_copy_streams_return(copier, job);
-		return false;
-	}
-	request->end = BY_JOB;
 	if (call->direction == PN_COPY_FROM_GPU)
 		pn_copy_pages_prepare(copier, job->host, job->bytes);
-	pn_copy_job_post(copier, job);
-	return true;
+	pn_lock(&posting);
+	ok = !pn_copy_call_order(call, job) && hold_stream(call, request);
+	if (ok) {
+		request->end = BY_JOB;
+		pn_copy_job_post(copier, job);
+	}
+	pn_unlock(&posting);
+	if (!ok)
+		pn_copy_streams_return(copier, job);
+	return ok;
 }
 
 /* --- starting ------------------------------------------------------------- */
@@ -320,12 +343,20 @@ static int request_wait(struct pinion_cuda_request *request,
 		request_sleep(request, deadline_ns);
 	if (ret == -EAGAIN)
 		return -ETIMEDOUT;
+	/* An error of the question says nothing about the copy, which must end
+	 * before the unpin. */
+	if (ret && request->end == BY_EVENT)
+		request->copier->cu->event_synchronize(request->event);
 	request_free(request);
 	return ret;
 }
 
-/* Events are asked in their context. */
-static int in_context(struct pinion_cuda_request *request, uint64_t deadline_ns)
+/* Events are asked in their context. Where it is gone, so is the copy. Where it
+ * cannot be entered for another reason nobody knows whether the copy has ended:
+ * it counts as under way, and the memory stays pinned, until `last`, the close
+ * of the copier. */
+static int in_context(struct pinion_cuda_request *request, uint64_t deadline_ns,
+		      bool last)
 {
 	const struct pn_cuda_driver *cu = request->copier->cu;
 	pn_cu_context popped;
@@ -336,9 +367,15 @@ static int in_context(struct pinion_cuda_request *request, uint64_t deadline_ns)
 	if (request->end != BY_EVENT)
 		return request_wait(request, deadline_ns);
 	ret = pn_cuda_errno(cu->ctx_push_current(request->context));
-	if (ret) {
+	if (ret == -ENODEV || (ret && last)) {
 		request_free(request);
 		return ret;
+	}
+	if (ret) {
+		/* Callers ask again at once. */
+		if (deadline_ns)
+			sleep_ns(PN_NS_PER_MS);
+		return -ETIMEDOUT;
 	}
 	ret = request_wait(request, deadline_ns);
 	cu->ctx_pop_current(&popped);
@@ -347,7 +384,7 @@ static int in_context(struct pinion_cuda_request *request, uint64_t deadline_ns)
 
 int pn_copy_request_test(struct pinion_cuda_request *request)
 {
-	int ret = in_context(request, 0);
+	int ret = in_context(request, 0, false);
 
 	return ret == -ETIMEDOUT ? -EAGAIN : ret;
 }
@@ -360,7 +397,7 @@ int pn_copy_request_wait(struct pinion_cuda_request *request,
 				    ? PN_FOREVER
 				    : now + timeout_us * PN_NS_PER_US;
 
-	return in_context(request, deadline);
+	return in_context(request, deadline, false);
 }
 
 void pn_copy_requests_close(struct pn_copier *copier)
@@ -368,5 +405,5 @@ void pn_copy_requests_close(struct pn_copier *copier)
 	while (!pn_list_empty(&copier->requests))
 		in_context(pn_container_of(copier->requests.next,
 					   struct pinion_cuda_request, link),
-			   PN_FOREVER);
+			   PN_FOREVER, true);
 }

@@ -13,16 +13,27 @@ static size_t staging_bytes(const struct pn_copier *copier)
 	return PN_COPY_NBUFFERS * copier->block_bytes + PN_PAGE_BYTES;
 }
 
-/* The CUDA context of the buffers' registration may be gone: deregistering
- * then fails without harm, and the cache keeps trying. */
+void pn_copy_check_generation(struct pn_copier *copier)
+{
+	unsigned long long now = pn_cuda_context_id(copier->attr.device);
+	unsigned long long before = atomic_exchange(&copier->context_id, now);
+
+	if (before && before != now)
+		atomic_fetch_add(&copier->generation, 1);
+}
+
+/* What the driver refuses to unregister stays mapped, as long as the process
+ * lives: the driver finds it by address, whatever would be mapped there next.
+ */
 static void empty_staging(struct pn_copier *copier,
 			  struct pn_copy_staging *staging)
 {
 	if (!staging->mr.addr)
 		return;
 	pn_cache_deregister(copier->attr.cache, &staging->mr);
-	pn_pages_unmap(staging->mr.addr, staging_bytes(copier),
-		       &copier->attr.pages);
+	if (!pn_device_still_registered(copier->attr.device, &staging->mr))
+		pn_pages_unmap(staging->mr.addr, staging_bytes(copier),
+			       &copier->attr.pages);
 	staging->mr.addr = NULL;
 }
 

@@ -27,6 +27,7 @@
 
 /* --- streams -------------------------------------------------------------- */
 
+/* Their context is current. */
 static void streams_free(struct pn_copier *copier,
 			 struct pn_copy_streams *streams)
 {
@@ -107,14 +108,40 @@ void pn_copy_streams_return(struct pn_copier *copier, struct pn_copy_job *job)
 	job->streams = NULL;
 }
 
+/* Whether the context is still the one that they were made in. */
+static bool still_exist(struct pn_copier *copier,
+			const struct pn_copy_streams *streams)
+{
+	unsigned long long id;
+
+	return !copier->cu->ctx_get_id ||
+	       (!copier->cu->ctx_get_id(streams->context, &id) &&
+		id == streams->id);
+}
+
+static void streams_end(struct pn_copier *copier,
+			struct pn_copy_streams *streams)
+{
+	const struct pn_cuda_driver *cu = copier->cu;
+	pn_cu_context popped;
+
+	if (!still_exist(copier, streams) ||
+	    cu->ctx_push_current(streams->context)) {
+		free(streams);
+		return;
+	}
+	streams_free(copier, streams);
+	cu->ctx_pop_current(&popped);
+}
+
 void pn_copy_streams_close(struct pn_copier *copier)
 {
 	struct pn_list *link;
 
 	while ((link = pn_list_pop(&copier->idle_streams)))
-		streams_free(copier,
-			     pn_container_of(link, struct pn_copy_streams,
-					     link));
+		streams_end(copier,
+			    pn_container_of(link, struct pn_copy_streams,
+					    link));
 }
 
 /* --- waiting -------------------------------------------------------------- */
@@ -153,7 +180,20 @@ pn_cu_result pn_copy_completion_record(struct pn_copier *copier,
 		completion->at = 0;
 	}
 	ret = cu->event_create(&completion->event, EVENT_FLAGS);
-	return ret ? ret : cu->event_record(completion->event, stream);
+	if (ret)
+		return ret;
+	ret = cu->event_record(completion->event, stream);
+	if (ret)
+		pn_copy_completion_drop(copier, completion);
+	return ret;
+}
+
+void pn_copy_completion_drop(struct pn_copier *copier,
+			     struct pn_copy_completion *completion)
+{
+	if (completion->event)
+		copier->cu->event_destroy(completion->event);
+	completion->event = NULL;
 }
 
 static bool is_set(const struct pn_copy_completion *completion)
@@ -199,7 +239,7 @@ pn_cu_result pn_copy_completion_wait(struct pn_copier *copier,
 
 	if (!completion->at) {
 		ret = wait_for_event(copier, completion);
-		copier->cu->event_destroy(completion->event);
+		pn_copy_completion_drop(copier, completion);
 		return ret;
 	}
 	while (!is_set(completion)) {

@@ -53,6 +53,18 @@ static void solve(const struct pn_cost_estimate *estimate)
 	store(estimate->page_ns, slope);
 }
 
+/* Threads may lose a count. The upper bits of multiples of the golden ratio are
+ * spread evenly, with whatever step one goes through them. */
+bool pn_cost_estimate_wants(struct pn_cost_estimate *estimate)
+{
+	uint64_t n =
+		atomic_load_explicit(&estimate->nasked, memory_order_relaxed);
+
+	atomic_store_explicit(&estimate->nasked, n + 1, memory_order_relaxed);
+	return n < PN_COST_ESTIMATE_MEMORY ||
+	       !(n * UINT64_C(0x9e3779b97f4a7c15) >> 61);
+}
+
 void pn_cost_estimate_add(struct pn_cost_estimate *estimate, unsigned n,
 			  size_t npages, uint64_t ns)
 {

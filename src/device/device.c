@@ -13,16 +13,19 @@
 #include "base/log.h"
 #include "base/range.h"
 #include "device/cuda/cuda.h"
+#include "device/fabric/fabric.h"
 #include "device/own_registration.h"
 #include "device/sim/sim.h"
 #include "device/soft/soft.h"
 #include "device/verbs/verbs.h"
 
 static const struct pn_device_ops *const kinds[] = {
-	&pn_soft_ops,
-	&pn_sim_ops,
+	&pn_soft_ops,	&pn_sim_ops,
 #ifdef PINION_VERBS
 	&pn_verbs_ops,
+#endif
+#ifdef PINION_FABRIC
+	&pn_fabric_ops,
 #endif
 	&pn_cuda_ops,
 };
@@ -221,8 +224,36 @@ int pn_device_open_rails(const char *spec, const struct pn_device_attr *attr,
 
 void pn_device_close(struct pn_device *device)
 {
-	if (device)
-		device->ops->close(device);
+	struct pn_device_cleanup *cleanup;
+
+	if (!device)
+		return;
+	cleanup = device->cleanups;
+	device->ops->close(device);
+	while (cleanup) {
+		struct pn_device_cleanup *next = cleanup->next;
+
+		cleanup->fn(cleanup);
+		cleanup = next;
+	}
+}
+
+void pn_device_add_cleanup(struct pn_device *device,
+			   struct pn_device_cleanup *cleanup)
+{
+	cleanup->next = device->cleanups;
+	device->cleanups = cleanup;
+}
+
+void pn_device_remove_cleanup(struct pn_device *device,
+			      struct pn_device_cleanup *cleanup)
+{
+	struct pn_device_cleanup **pos = &device->cleanups;
+
+	while (*pos && *pos != cleanup)
+		pos = &(*pos)->next;
+	if (*pos)
+		*pos = cleanup->next;
 }
 
 int pn_device_check_mr(const struct pn_device *device, const struct pn_mr *mr)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * device -- the interface of a device: a thing that needs memory registered and
- * moves bytes. Kinds: an RDMA adapter (`verbs`), a software adapter (`soft`), a
- * simulated adapter (`sim`), the copy engine of a GPU (`cuda`). The layers
- * above (cache, heap, helper, message) use only this interface. Calls from a
- * device up into the message layer go through one interface: receive_handler.h.
+ * moves bytes. Kinds: an RDMA adapter (`verbs`), a provider of libfabric
+ * (`fabric`), a software adapter (`soft`), a simulated adapter (`sim`), the
+ * copy engine of a GPU (`cuda`). The layers above (cache, heap, helper,
+ * message) use only this interface. Calls from a device up into the message
+ * layer go through one interface: receive_handler.h.
  *
  * Nouns
  *   device        one adapter port opened by one process (on `sim`: one node).
@@ -371,6 +372,9 @@ struct pn_device_ops {
 	const char *help;		/* one line */
 	const struct pn_option *params; /* of the spec; may be NULL */
 	size_t nparams;
+	/* Lists what a spec of this kind can name here: the name is a spec, the
+	 * text says what it is, or why it cannot be used. NULL: nothing. */
+	void (*list)(pn_fact_fn *fn, void *arg);
 
 	/* params: the text after the ':' of the spec ("" if there is none). */
 	int (*open)(const char *params, const struct pn_device_attr *attr,
@@ -443,6 +447,13 @@ struct pn_device_ops {
 	void (*unblock)(struct pn_device *device, _Atomic uint32_t *word);
 };
 
+/* What is to be done when a device has closed, see pn_device_add_cleanup().
+ * Storage of the caller, in the device's list until then. */
+struct pn_device_cleanup {
+	struct pn_device_cleanup *next;
+	void (*fn)(struct pn_device_cleanup *cleanup);
+};
+
 /* Every device struct begins with this; its open() fills it. */
 struct pn_device {
 	const struct pn_device_ops *ops;
@@ -454,6 +465,9 @@ struct pn_device {
 	/* Callers make one data call (post, poll, wait, ...) at a time. Set
 	 * from the attribute; may be changed while no call is in progress. */
 	bool single_threaded;
+	/* How often a single thread that waits for an answer polls before it
+	 * calls wait(); 0: the default. */
+	unsigned polls_before_wait;
 	/* With PN_CAP_BY_ADDRESS: only pinion uses the registrations, and the
 	 * device may divide them. Set by the user before the first one. */
 	bool divides;
@@ -463,6 +477,7 @@ struct pn_device {
 	 * registrations keep these charges below the account's limit. NULL: no
 	 * limit. May be changed while nothing is being registered. */
 	struct pn_account *account;
+	struct pn_device_cleanup *cleanups; /* pn_device_add_cleanup() */
 };
 
 /* --- calling a device ---------------------------------------------------- */
@@ -501,6 +516,14 @@ bool pn_device_spec_is_alternatives(const char *spec);
 
 /* device may be NULL. */
 void pn_device_close(struct pn_device *device);
+
+/* Calls cleanup->fn when the device has closed: then none of its operations is
+ * executed or completed any more. For memory that operations use though nobody
+ * waits for them. Not while another thread calls the device. */
+void pn_device_add_cleanup(struct pn_device *device,
+			   struct pn_device_cleanup *cleanup);
+void pn_device_remove_cleanup(struct pn_device *device,
+			      struct pn_device_cleanup *cleanup);
 
 /* Whether a device has messages: registrars and GPUs have none. */
 static inline bool pn_device_has_messages(const struct pn_device *device)

@@ -101,7 +101,8 @@ static const struct pn_profile profiles[] = {
 		     [F(LATENCY_US)] = 8.5,
 		     [F(MESSAGE_US)] = 2,
 		     [F(COPY_GBPS)] = 7 },
-	  .assumed = A(MESSAGE_US) },
+	  .assumed = A(MESSAGE_US),
+	  .unbatched = true },
 };
 
 const struct pn_profile *pn_profile_at(unsigned index)
@@ -136,25 +137,23 @@ const char *pn_profile_field_name(enum pn_profile_field field)
 	return names[field];
 }
 
-static uint64_t line_ns(const struct pn_profile *profile,
-			enum pn_profile_field fixed,
-			enum pn_profile_field per_page, size_t npages)
+static uint64_t line_ns(double fixed_us, double page_us, size_t npages)
 {
-	return (uint64_t)(1e3 * (profile->value[fixed] +
-				 profile->value[per_page] * (double)npages) +
-			  0.5);
+	return (uint64_t)(1e3 * (fixed_us + page_us * (double)npages) + 0.5);
 }
 
 uint64_t pn_profile_register_ns(const struct pn_profile *profile, size_t npages)
 {
-	return line_ns(profile, F(REGISTER_US), F(REGISTER_PAGE_US), npages);
+	return line_ns(profile->value[F(REGISTER_US)],
+		       profile->value[F(REGISTER_PAGE_US)], npages);
 }
 
-uint64_t pn_profile_deregister_ns(const struct pn_profile *profile,
+uint64_t pn_profile_deregister_ns(const struct pn_profile *profile, unsigned n,
 				  size_t npages)
 {
-	return line_ns(profile, F(DEREGISTER_US), F(DEREGISTER_PAGE_US),
-		       npages);
+	return line_ns(profile->value[F(DEREGISTER_US)] *
+			       (profile->unbatched ? n : 1),
+		       profile->value[F(DEREGISTER_PAGE_US)], npages);
 }
 
 /* One gigabyte per second is one byte per nanosecond. */

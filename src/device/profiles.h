@@ -9,7 +9,8 @@
  * Some figures are measured or published, others assumed; whoever prints a
  * profile marks the assumed ones (pn_profile_assumed()). Pages are 4 KiB.
  * A batch of registrations pays the fixed cost for each range, a batch of
- * deregistrations pays it once (Ou, He and Han 2009: batching saves that cost).
+ * deregistrations pays it once (Ou, He and Han 2009: batching saves that cost),
+ * except where a batch was measured to cost what its calls cost (`unbatched`).
  */
 #ifndef PN_DEVICE_PROFILES_H
 #define PN_DEVICE_PROFILES_H
@@ -38,6 +39,8 @@ struct pn_profile {
 	const char *source; /* where the figures come from */
 	double value[PN_PROFILE_NFIELDS];
 	unsigned assumed; /* bit per field */
+	/* Of a batch of deregistrations each range pays the fixed cost. */
+	bool unbatched;
 };
 
 /* The profile called name, or NULL. */
@@ -59,8 +62,8 @@ static inline bool pn_profile_assumed(const struct pn_profile *profile,
 uint64_t pn_profile_register_ns(const struct pn_profile *profile,
 				size_t npages);
 
-/* Nanoseconds to deregister a batch of npages in all. */
-uint64_t pn_profile_deregister_ns(const struct pn_profile *profile,
+/* Nanoseconds to deregister a batch of n ranges, npages in all. */
+uint64_t pn_profile_deregister_ns(const struct pn_profile *profile, unsigned n,
 				  size_t npages);
 
 /* Nanoseconds that bytes occupy the link, without latency. */

@@ -5,6 +5,8 @@
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 
+#include "base/cgroup.h"
+#include "base/compiler.h"
 #include "base/range.h"
 
 int pn_verbs_remote_access(unsigned access, bool is_iwarp)
@@ -67,4 +69,15 @@ int pn_verbs_reg_error(int error, const void *addr, size_t len)
 	default:
 		return -ENOMEM;
 	}
+}
+
+size_t pn_verbs_max_mrs(const struct ibv_device_attr *attr, const char *adapter)
+{
+	size_t objects = pn_cgroup_rdma_objects(adapter, PN_CGROUP_GROUPS,
+						PN_CGROUP_MOUNT);
+	size_t mrs = attr->max_mr > 1 ? (size_t)attr->max_mr - 1 : SIZE_MAX;
+
+	if (objects == SIZE_MAX)
+		return mrs;
+	return pn_min_size(mrs, objects - objects / 4);
 }

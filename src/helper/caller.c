@@ -51,6 +51,8 @@ void pn_helper_record_post(struct pn_helper *helper, struct pn_call *call,
 	call->nframes = pn_frames_capture(call->frames, PN_CALL_FRAMES,
 					  helper->attr.frames);
 	pn_window_add(&caller->window, helper->attr.window, call);
+	if (call->copied)
+		return; /* nothing is to be registered for it */
 	pn_ring_put(&caller->posted, call);
 	if (pn_unlikely(atomic_load(&helper->sleeping)))
 		pn_helper_notify(helper);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/stats_segment.h"
@@ -10,12 +11,12 @@
 
 #define DEFAULT_THRESHOLD ((size_t)16 << 10)
 
-/* Comparing two entries of a queue; finding an entry of a table that is not in
- * the CPU's cache; switching threads. Generous: beside registering they are
- * small. */
-#define COMPARE_NS 20
-#define LOOKUP_NS  500
-#define SWITCH_NS  3000
+/* Switching threads; generous. */
+#define SWITCH_NS 3000
+
+/* A buffer that was copied so many times in a row is not registered ahead. More
+ * than the message layer needs to measure an alternative. */
+#define MAX_COPIED 8
 
 /* --- life ----------------------------------------------------------------- */
 
@@ -36,8 +37,11 @@ static const struct pn_stats_field helper_fields[] = {
 	COUNTER(late),
 	COUNTER(irregular),
 	COUNTER(refused),
+	COUNTER(copied),
+	COUNTER(aside),
 	GAUGE(buffers),
 	GAUGE(sites),
+	GAUGE(wake_ns),
 	PN_STATS_FIELD(GAUGE, struct pn_helper, idle, "idle"),
 };
 
@@ -46,11 +50,22 @@ static const struct pn_stats_kind helper_stats_kind = {
 	PN_ARRAY_LEN(helper_fields)
 };
 
+static void forget_buffer(void *arg, struct pn_call_buffer *buffer)
+{
+	struct pn_helper *helper = arg;
+
+	pn_losses_forgotten(&helper->losses, buffer);
+}
+
 int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 {
-	struct pn_callsites_attr sites = { .predictor = attr->predictor,
-					   .patience = attr->patience,
-					   .costs = attr->device->costs };
+	struct pn_callsites_attr sites = {
+		.predictor = attr->predictor,
+		.patience = attr->patience,
+		.max_buffers = attr->max_buffers,
+		.forget = forget_buffer,
+		.costs = attr->rails[0].device->costs
+	};
 	struct pn_helper *helper;
 	int ret;
 
@@ -60,12 +75,15 @@ int pn_helper_open(const struct pn_helper_attr *attr, struct pn_helper **out)
 				attr->stats_owner);
 	if (!helper)
 		return -ENOMEM;
+	sites.forget_arg = helper;
 	helper->attr = *attr;
 	if (!attr->threshold)
 		helper->attr.threshold = DEFAULT_THRESHOLD;
-	helper->device = attr->device;
-	helper->cache = attr->cache;
-	helper->virtual_time = attr->device->caps & PN_CAP_VIRTUAL_TIME;
+	if (!attr->nrails)
+		helper->attr.nrails = 1;
+	helper->device = attr->rails[0].device;
+	helper->losses.max_percent = attr->loss_percent;
+	helper->virtual_time = helper->device->caps & PN_CAP_VIRTUAL_TIME;
 	pn_list_init(&helper->callers);
 	pn_job_queue_init(&helper->jobs);
 	pn_job_queue_init(&helper->leases);
@@ -114,69 +132,19 @@ void pn_helper_set_idle(struct pn_helper *helper, bool idle)
 	atomic_store(&helper->idle, idle);
 }
 
-/* --- what operations cost ------------------------------------------------- */
-
-/* One page more: a buffer need not begin at a page. */
-static uint64_t line(double fixed, double per_page, size_t bytes)
-{
-	double npages = (double)((bytes + PN_PAGE_BYTES - 1) >> PN_PAGE_SHIFT);
-
-	return (uint64_t)(fixed + per_page * (npages + 1));
-}
-
-static uint64_t register_ns(const struct pn_helper *helper, size_t bytes)
-{
-	const struct pn_costs *costs = &helper->device->costs;
-
-	return line(pn_cost(&costs->register_ns),
-		    pn_cost(&costs->register_page_ns), bytes);
-}
-
-static uint64_t deregister_ns(const struct pn_helper *helper, size_t bytes)
-{
-	const struct pn_costs *costs = &helper->device->costs;
-
-	return line(pn_cost(&costs->deregister_ns),
-		    pn_cost(&costs->deregister_page_ns), bytes);
-}
-
-/* Inserting a job into a queue, or updating it: in the worst case every entry
- * is looked at. */
-static uint64_t queue_ns(const struct pn_helper *helper)
-{
-	return COMPARE_NS * (helper->jobs.n + 1);
-}
-
-/* Waiting for the other helpers on this core. */
-static uint64_t turn_ns(const struct pn_helper *helper)
-{
-	return atomic_load_explicit(&helper->turn_ns, memory_order_relaxed);
-}
-
-/* From deciding to deregister a buffer until it is registered again. */
-static uint64_t round_trip_ns(const struct pn_helper *helper, size_t bytes)
-{
-	return deregister_ns(helper, bytes) + queue_ns(helper) +
-	       register_ns(helper, bytes) + queue_ns(helper) + turn_ns(helper);
-}
-
-/* Handling one record, with a lookup in the table and one in the cache, where
- * the largest buffer is deregistered and queued; then registering this one. */
-static uint64_t job_ns(const struct pn_helper *helper, size_t bytes)
-{
-	return 2 * LOOKUP_NS + deregister_ns(helper, helper->largest) +
-	       queue_ns(helper) + register_ns(helper, bytes) +
-	       queue_ns(helper) + turn_ns(helper);
-}
-
 /* --- whether to act ------------------------------------------------------- */
 
 /* Whether the monitor of this process rules out registering in advance. */
 static bool held_back(const struct pn_helper *helper)
 {
-	return !pn_cache_keeps(helper->cache) ||
-	       (!helper->attr.no_madvise &&
-		pn_cache_notices_early(helper->cache));
+	for (unsigned r = 0; r < helper->attr.nrails; r++) {
+		const struct pn_cache *cache = helper->attr.rails[r].cache;
+
+		if (!pn_cache_keeps(cache) ||
+		    (!helper->attr.no_madvise && pn_cache_notices_early(cache)))
+			return true;
+	}
+	return false;
 }
 
 /* --- buffers -------------------------------------------------------------- */
@@ -214,28 +182,82 @@ static void queue_job(struct pn_helper *helper, struct pn_call_buffer *buffer)
 {
 	buffer->queued = true;
 	buffer->job.due_ns = buffer->deadline_ns;
-	buffer->job.work_ns = job_ns(helper, buffer->range.len);
+	buffer->job.work_ns = pn_helper_job_ns(helper, buffer);
 	pn_job_queue_add(&helper->jobs, &buffer->job);
 }
 
-/* Deregisters the buffer; false: it was not registered, or is in use. */
+/* Deregisters the buffer; false: it was not registered, or is in use. What is
+ * in use on one rail alone stays there. Sets ready_ns unless it is in use. */
 static bool deregister_buffer(struct pn_helper *helper,
 			      struct pn_call_buffer *buffer)
 {
-	int n = pn_cache_drop(helper->cache, buffer->range.addr,
-			      buffer->range.len, &buffer->dropped);
+	struct pn_dropped dropped[PN_RAILS_MAX] = { 0 };
+	bool any = false, busy = false;
 
-	if (n < 0)
+	for (unsigned r = 0; r < helper->attr.nrails; r++) {
+		int n = pn_cache_drop(helper->attr.rails[r].cache,
+				      buffer->range.addr, buffer->range.len,
+				      &dropped[r]);
+
+		any |= n > 0;
+		busy |= n < 0;
+	}
+	if (busy)
 		pn_count(&helper->stats.in_use, 1);
-	if (n <= 0)
+	if (any || !busy)
+		buffer->ready_ns = PN_FOREVER;
+	if (!any)
 		return false;
-	buffer->ready_ns = PN_FOREVER;
+	memcpy(buffer->dropped, dropped, sizeof(dropped));
 	if (buffer->range.len > helper->largest)
 		helper->largest = buffer->range.len;
 	return true;
 }
 
+/* A recent maximum: it rises at once and falls slowly. */
+void pn_helper_learn_delay(struct pn_helper *helper, uint64_t late_ns)
+{
+	uint64_t *wake_ns = &helper->wake_ns;
+
+	*wake_ns = late_ns > *wake_ns ? late_ns
+				      : *wake_ns - (*wake_ns - late_ns) / 32;
+	atomic_store_explicit(&helper->stats.wake_ns, *wake_ns,
+			      memory_order_relaxed);
+}
+
 /* --- the four things a step can do ---------------------------------------- */
+
+/* A rail has refused: those before it give up what they have registered, since
+ * no lease would end it. buffer->dropped stays for the next attempt. */
+static void undo_prefetch(const struct pn_helper *helper,
+			  const struct pn_call_buffer *buffer, unsigned nrails)
+{
+	struct pn_dropped ignored;
+
+	for (unsigned r = 0; r < nrails; r++)
+		if (buffer->dropped[r].range.len)
+			pn_cache_drop(helper->attr.rails[r].cache,
+				      buffer->dropped[r].range.addr,
+				      buffer->dropped[r].range.len, &ignored);
+}
+
+/* On each rail what was dropped there; false: nothing is registered. */
+static bool prefetch_buffer(const struct pn_helper *helper,
+			    const struct pn_call_buffer *buffer)
+{
+	for (unsigned r = 0; r < helper->attr.nrails; r++) {
+		const struct pn_dropped *dropped = &buffer->dropped[r];
+
+		if (!dropped->range.len ||
+		    !pn_cache_prefetch(helper->attr.rails[r].cache,
+				       dropped->range.addr, dropped->range.len,
+				       dropped->access))
+			continue;
+		undo_prefetch(helper, buffer, r);
+		return false;
+	}
+	return true;
+}
 
 /* Registers the buffer; false: held back, or the cache refused. */
 static bool register_buffer(struct pn_helper *helper,
@@ -243,10 +265,7 @@ static bool register_buffer(struct pn_helper *helper,
 {
 	cancel_job(helper, buffer);
 	/* The monitor's mode may have changed since the job was queued. */
-	if (held_back(helper) ||
-	    pn_cache_prefetch(helper->cache, buffer->dropped.range.addr,
-			      buffer->dropped.range.len,
-			      buffer->dropped.access)) {
+	if (held_back(helper) || !prefetch_buffer(helper, buffer)) {
 		pn_count(&helper->stats.refused, 1);
 		return false;
 	}
@@ -262,23 +281,52 @@ static bool run_job(struct pn_helper *helper, uint64_t now)
 	struct pn_call_buffer *buffer;
 
 	if (!job ||
-	    now + job_ns(helper, buffer_of(job)->range.len) < job->due_ns)
+	    now + pn_helper_job_ns(helper, buffer_of(job)) < job->due_ns)
 		return false;
 	buffer = buffer_of(job);
 	if (register_buffer(helper, buffer)) {
+		uint64_t should_ns =
+			now + pn_helper_register_ns(helper, buffer);
+
+		/* It waited for a core. */
+		if (buffer->ready_ns > should_ns)
+			pn_helper_learn_delay(helper,
+					      buffer->ready_ns - should_ns);
 		pn_count(&helper->stats.registered, 1);
 		lease(helper, buffer);
 	}
 	return true;
 }
 
+static bool was_dropped(const struct pn_helper *helper,
+			const struct pn_call_buffer *buffer)
+{
+	for (unsigned r = 0; r < helper->attr.nrails; r++)
+		if (buffer->dropped[r].range.len)
+			return true;
+	return false;
+}
+
+/* The message layer decides each time whether it uses a registration, by
+ * whether there is one, and tries the alternatives now and then. So a transfer
+ * that used none says little about the next one; several in a row do. */
+static bool is_always_copied(const struct pn_helper *helper,
+			     const struct pn_call_buffer *buffer)
+{
+	return buffer->ncopied >= MAX_COPIED ||
+	       (buffer->ncopied && !was_dropped(helper, buffer));
+}
+
 /* Whether the buffer of a posted transfer is not registered and the transfer
  * has not ended. A receive whose buffer has a job can wait for it: the message
  * comes later. */
-static bool needs_registration(const struct pn_call *call,
+static bool needs_registration(const struct pn_helper *helper,
+			       const struct pn_call *call,
 			       const struct pn_call_buffer *buffer)
 {
 	return buffer && buffer->ready_ns == PN_FOREVER &&
+	       was_dropped(helper, buffer) &&
+	       !is_always_copied(helper, buffer) &&
 	       buffer->last_call_ns < call->time_ns &&
 	       !(buffer->queued && call->kind == PN_CALL_RECEIVE);
 }
@@ -294,14 +342,14 @@ static bool register_posted(struct pn_helper *helper)
 	while (helper->nposted < PN_RING_SLOTS &&
 	       pn_callers_take_posted(helper, &call)) {
 		buffer = pn_callsites_find(helper->sites, call.range);
-		if (needs_registration(&call, buffer))
+		if (needs_registration(helper, &call, buffer))
 			helper->posted[helper->nposted++] = call;
 	}
 	if (!helper->nposted)
 		return false;
 	call = helper->posted[--helper->nposted];
 	buffer = pn_callsites_find(helper->sites, call.range);
-	if (needs_registration(&call, buffer))
+	if (needs_registration(helper, &call, buffer))
 		register_buffer(helper, buffer);
 	return true;
 }
@@ -310,7 +358,9 @@ static void count_call(struct pn_helper *helper, const struct pn_call *call,
 		       const struct pn_call_result *result)
 {
 	pn_count(&helper->stats.calls, 1);
-	if (result->first)
+	if (call->copied)
+		pn_count(&helper->stats.copied, 1);
+	else if (result->first)
 		pn_count(&helper->stats.first, 1);
 	else if (result->buffer->ready_ns > call->time_ns)
 		pn_count(&helper->stats.late, 1);
@@ -329,16 +379,46 @@ static bool can_return_in_time(const struct pn_helper *helper,
 			       const struct pn_call_buffer *buffer,
 			       uint64_t now)
 {
-	size_t bytes = buffer->range.len;
-
-	return now + round_trip_ns(helper, bytes) <= buffer->deadline_ns &&
-	       now + deregister_ns(helper, bytes) <=
+	return now + pn_helper_round_trip_ns(helper, buffer) <=
+		       buffer->deadline_ns &&
+	       now + pn_helper_deregister_ns(helper, buffer) <=
 		       pn_job_queue_start(&helper->jobs, buffer->deadline_ns,
-					  job_ns(helper, bytes));
+					  pn_helper_job_ns(helper, buffer));
+}
+
+/* Whether the program may lose a registration for it. */
+static bool can_afford(const struct pn_helper *helper,
+		       const struct pn_call_buffer *buffer, uint64_t now)
+{
+	return pn_losses_allow(&helper->losses, buffer->deadline_ns,
+			       pn_helper_register_ns(helper, buffer), now);
+}
+
+/* A registration would not be used. */
+static void leave_copied(struct pn_helper *helper,
+			 struct pn_call_buffer *buffer)
+{
+	if (deregister_buffer(helper, buffer))
+		pn_count(&helper->stats.deregistered, 1);
+}
+
+/* What a copied transfer did not find registered is registered for the next
+ * one, as it was before. */
+static void drop_buffer(struct pn_helper *helper, struct pn_call_buffer *buffer)
+{
+	if (deregister_buffer(helper, buffer)) {
+		pn_count(&helper->stats.deregistered, 1);
+		pn_losses_dropped(&helper->losses, buffer,
+				  pn_helper_register_ns(helper, buffer));
+	} else if (!buffer->ncopied || buffer->ready_ns != PN_FOREVER) {
+		return;
+	}
+	if (buffer->deadline_ns)
+		queue_job(helper, buffer);
 }
 
 /* Decides what happens to the buffer of a transfer that has ended. */
-static void decide(struct pn_helper *helper,
+static void decide(struct pn_helper *helper, const struct pn_call *call,
 		   const struct pn_call_result *result)
 {
 	struct pn_call_buffer *buffer = result->buffer;
@@ -346,6 +426,11 @@ static void decide(struct pn_helper *helper,
 
 	cancel_job(helper, buffer);
 	buffer->ready_ns = 0;
+	buffer->ncopied = call->copied ? buffer->ncopied + 1 : 0;
+	if (is_always_copied(helper, buffer)) {
+		leave_copied(helper, buffer);
+		return;
+	}
 	if (result->irregular || held_back(helper) ||
 	    atomic_load_explicit(&helper->idle, memory_order_relaxed))
 		return;
@@ -354,11 +439,10 @@ static void decide(struct pn_helper *helper,
 		lease(helper, buffer);
 		return;
 	}
-	if (!deregister_buffer(helper, buffer))
-		return;
-	pn_count(&helper->stats.deregistered, 1);
-	if (buffer->deadline_ns)
-		queue_job(helper, buffer);
+	if (can_afford(helper, buffer, now))
+		drop_buffer(helper, buffer);
+	else
+		pn_count(&helper->stats.aside, 1);
 }
 
 /* What a call lost because it had to register its buffer itself. */
@@ -368,9 +452,10 @@ static uint64_t delay_of(const struct pn_helper *helper,
 	const struct pn_call_buffer *buffer =
 		pn_callsites_find(helper->sites, call->range);
 
-	if (buffer && buffer->ready_ns <= call->time_ns)
+	if (call->copied || (buffer && buffer->ready_ns <= call->time_ns))
 		return 0;
-	return register_ns(helper, call->range.len);
+	return buffer ? pn_helper_register_ns(helper, buffer)
+		      : pn_helper_register_bytes_ns(helper, call->range.len);
 }
 
 static bool handle_done_call(struct pn_helper *helper)
@@ -386,12 +471,15 @@ static bool handle_done_call(struct pn_helper *helper)
 	pn_callsites_set_costs(
 		helper->sites, pn_cost(&helper->device->costs.register_ns),
 		pn_cost(&helper->device->costs.register_page_ns));
+	if (!helper->losses.start_ns)
+		helper->losses.start_ns = call.time_ns;
 	call.delay_ns = delay_of(helper, &call);
 	if (caller->sequence &&
 	    !pn_callsites_add_call(caller->sequence, &call, &result)) {
 		result.buffer->last_call_ns = call.time_ns;
 		count_call(helper, &call, &result);
-		decide(helper, &result);
+		pn_losses_used(&helper->losses, result.buffer, call.delay_ns);
+		decide(helper, &call, &result);
 	}
 	return true;
 }
@@ -419,7 +507,7 @@ static uint64_t next_time(struct pn_helper *helper)
 
 	if (!job)
 		return when;
-	work = job_ns(helper, buffer_of(job)->range.len);
+	work = pn_helper_job_ns(helper, buffer_of(job));
 	if (job->due_ns <= work)
 		return 0;
 	return job->due_ns - work < when ? job->due_ns - work : when;
@@ -455,6 +543,9 @@ void pn_helper_query(struct pn_helper *helper, struct pinion_helper_stats *out)
 		READ(late),
 		READ(irregular),
 		READ(refused),
+		READ(copied),
+		READ(aside),
+		READ(wake_ns),
 		READ(buffers),
 		READ(sites),
 		.idle = atomic_load(&helper->idle),

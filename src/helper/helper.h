@@ -29,12 +29,17 @@
  *                                    -> the job registers it; leased
  *                                    -> used (a hit), or expired: deregistered
  *   too little time                  -> stays registered; leased
+ *   it was copied eight times in a
+ *   row, or always                   -> deregistered; no job
+ *   it may cost too much (losses.c)  -> left to the cache
  *   the site is irregular            -> left to the cache
  * When a transfer is posted and its buffer is not registered, the helper
  * registers it at once: the program may not need it yet, or may be registering
  * other buffers.
- * The helper registers and deregisters through the cache. A transfer that comes
- * before its job is a cache miss like any other; a region in use is never
+ * With several rails, a buffer is what its transfers have registered of it on
+ * any of them: it is dropped from all caches, and registered again where it
+ * was. The helper registers and deregisters through the cache. A transfer that
+ * comes before its job is a cache miss like any other; a region in use is never
  * touched; budget and release notifications are the cache's. So a wrong
  * prediction costs time, never correctness.
  *
@@ -46,9 +51,11 @@
  *       now + hash + cache + deregister + insert + register + update < deadline
  *       Here `deregister` is the cost of the largest buffer known: one record
  *       may have to be handled before the registration.
- * With n helpers on one core a helper also waits for its turn: n * (slice +
- * switch) is added to both. The helpers of a machine agree which of them act
- * and how many share a core: share.h, registry.h, cores.h.
+ * A sleep ends later than asked for: how late is measured (wake_ns, a recent
+ * maximum) and added to both. With n helpers on one core a helper also waits
+ * for its turn: n * (slice + switch) is added to both. The helpers of a machine
+ * agree which of them act and how many share a core: share.h, registry.h,
+ * cores.h.
  *
  * pn_helper_step() does one thing (register the buffer of a job that is due,
  * else handle a record, ended transfers first, else end a lease) and says when
@@ -83,15 +90,25 @@
 
 struct pn_helper;
 
-/* Zero in a field means the default. */
-struct pn_helper_attr {
+/* A cache that the helper serves, and the device that it registers with. */
+struct pn_helper_rail {
 	struct pn_device *device;
 	struct pn_cache *cache;
+};
+
+/* Zero in a field means the default. */
+struct pn_helper_attr {
+	/* Of one process. The clock is the first device's. */
+	struct pn_helper_rail rails[PN_RAILS_MAX];
+	unsigned nrails;  /* 1 */
 	size_t threshold; /* smaller transfers are ignored; 16 KiB */
 	enum pn_predictor predictor;
-	unsigned window; /* calls of context; 0 means none, not a default */
-	double patience; /* see site.h */
-	bool frames;	 /* tell call sites apart by the stack */
+	unsigned window;    /* calls of context; 0 means none, not a default */
+	double patience;    /* see site.h */
+	size_t max_buffers; /* that it knows at a time; see site.h */
+	unsigned loss_percent; /* of the time: what being late may cost the
+				program; 0: no limit, as in the paper */
+	bool frames;	       /* tell call sites apart by the stack */
 	bool no_madvise; /* buffers are never released by madvise(): act even
 			  * if its notification comes early */
 	const void *stats_owner; /* as in struct pn_cache_attr */
@@ -109,7 +126,8 @@ void pn_helper_close(struct pn_helper *helper);
 /* --- the critical path ---------------------------------------------------- */
 
 /* A transfer of a buffer begins: records time and call site in *call, which
- * the caller keeps until the transfer has ended, and in the thread's ring. */
+ * the caller keeps until the transfer has ended, and in the thread's ring.
+ * call->copied says what is known by now, and may change until the end. */
 void pn_helper_record_post(struct pn_helper *helper, struct pn_call *call,
 			   unsigned kind, const void *addr, size_t len);
 

@@ -30,13 +30,27 @@ struct pn_caller {
 /* A counter that one thread writes and any thread reads. */
 typedef _Atomic uint64_t pn_helper_counter;
 
+/* A share of events, of about the last hundred. */
+struct pn_share_of {
+	unsigned hits, all;
+};
+
+/* What the helper has cost the program, and may cost it (losses.c). */
+struct pn_losses {
+	unsigned max_percent;	     /* 0: no limit; constant */
+	uint64_t start_ns;	     /* of the first call */
+	uint64_t lost_ns;	     /* by calls that came too early */
+	uint64_t at_risk_ns;	     /* by buffers that are dropped now */
+	struct pn_share_of late;     /* of calls with a deadline */
+	struct pn_share_of returned; /* of buffers dropped without one */
+};
+
 /* "The helper's thread" is whoever calls pn_helper_step(): one at a time. */
 struct pn_helper {
 	/* Constant after pn_helper_open(); the critical path reads it. */
 	struct pn_helper_attr attr;
-	struct pn_device *device;
-	struct pn_cache *cache;
-	int key; /* of base/thread.h */
+	struct pn_device *device; /* attr.rails[0].device: the clock */
+	int key;		  /* of base/thread.h */
 	bool virtual_time;
 
 	/* Set by pn_helper_join_registry() before the helper's thread starts;
@@ -58,7 +72,9 @@ struct pn_helper {
 	struct pn_job_queue leases; /* buffers to deregister unless used */
 	struct pn_call posted[PN_RING_SLOTS]; /* of buffers not registered */
 	unsigned nposted;
-	size_t largest;	       /* bytes of the largest buffer deregistered */
+	size_t largest;	  /* bytes of the largest buffer deregistered */
+	uint64_t wake_ns; /* how late it wakes up and gets a core */
+	struct pn_losses losses;
 	uint64_t active_ns;    /* when a step last did something */
 	uint64_t rebalance_ns; /* when to read the registry again */
 
@@ -85,7 +101,8 @@ struct pn_helper {
 	struct {
 		pn_helper_counter calls, lost, first, registered, deregistered,
 			expired, kept, in_use, in_time, late, irregular,
-			refused, buffers, sites;
+			refused, copied, aside, buffers, sites;
+		pn_helper_counter wake_ns;
 	} stats;
 };
 
@@ -109,6 +126,43 @@ bool pn_callers_take_posted(struct pn_helper *helper, struct pn_call *call);
 /* Whether either of them would find one. */
 bool pn_callers_any(struct pn_helper *helper);
 void pn_callers_free(struct pn_helper *helper);
+
+/* costs.c */
+/* What registering a buffer takes, on all the rails where it was registered
+ * when it was last dropped. */
+uint64_t pn_helper_register_ns(const struct pn_helper *helper,
+			       const struct pn_call_buffer *buffer);
+/* The same for any bytes, on the first rail. */
+uint64_t pn_helper_register_bytes_ns(const struct pn_helper *helper,
+				     size_t bytes);
+/* From deciding to deregister a buffer until it is registered again. The helper
+ * sleeps in between. */
+uint64_t pn_helper_round_trip_ns(const struct pn_helper *helper,
+				 const struct pn_call_buffer *buffer);
+/* Handling one record and then registering the buffer. */
+uint64_t pn_helper_job_ns(const struct pn_helper *helper,
+			  const struct pn_call_buffer *buffer);
+uint64_t pn_helper_deregister_ns(const struct pn_helper *helper,
+				 const struct pn_call_buffer *buffer);
+
+/* helper.c */
+/* The helper was late by so much: it woke up, or got a core, later. */
+void pn_helper_learn_delay(struct pn_helper *helper, uint64_t late_ns);
+
+/* losses.c */
+/* Whether a buffer, whose registration takes register_ns, may be dropped. */
+bool pn_losses_allow(const struct pn_losses *losses, bool has_deadline,
+		     uint64_t register_ns, uint64_t now_ns);
+/* It is dropped. */
+void pn_losses_dropped(struct pn_losses *losses, struct pn_call_buffer *buffer,
+		       uint64_t register_ns);
+/* A call used the buffer; it was dropped before and came late by delay_ns, or
+ * was registered again, or was never dropped. */
+void pn_losses_used(struct pn_losses *losses, struct pn_call_buffer *buffer,
+		    uint64_t delay_ns);
+/* It will not be known when a call uses it. */
+void pn_losses_forgotten(struct pn_losses *losses,
+			 struct pn_call_buffer *buffer);
 
 /* rebalance.c */
 /* Every 250 ms, when there is a registry: publishes what this helper knows,

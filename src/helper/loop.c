@@ -11,6 +11,7 @@
  * between polls.
  */
 #include <errno.h>
+#include <sys/prctl.h>
 
 #include "base/clock.h"
 #include "base/service_thread.h"
@@ -37,14 +38,26 @@ static bool recently_active(const struct pn_helper *helper, uint64_t now)
 	return !helper->virtual_time && now < helper->active_ns + ACTIVE_NS;
 }
 
+/* A sleep should have ended at `due`. */
+static void learn_wake(struct pn_helper *helper, uint64_t due)
+{
+	uint64_t now = pn_device_now(helper->device);
+
+	if (now >= due) /* else it was woken */
+		pn_helper_learn_delay(helper, now - due);
+}
+
 static void nap(struct pn_helper *helper, uint32_t doorbell, uint64_t now,
 		uint64_t when)
 {
 	uint64_t end =
 		now + (atomic_load(&helper->idle) ? IDLE_NAP_NS : NAP_NS);
 
+	if (when < end)
+		end = when;
 	pn_device_futex_wait_until(helper->device, &helper->doorbell, doorbell,
-				   when < end ? when : end);
+				   end);
+	learn_wake(helper, end);
 }
 
 /* `sleeping` is set before the rings are read; a caller writes its ring before
@@ -58,6 +71,7 @@ static void sleep_until(struct pn_helper *helper, uint32_t doorbell,
 		pn_device_futex_wait_until(helper->device, &helper->doorbell,
 					   doorbell, when);
 	atomic_store(&helper->sleeping, false);
+	learn_wake(helper, when);
 }
 
 void pn_helper_run(struct pn_helper *helper)
@@ -82,6 +96,8 @@ void pn_helper_run(struct pn_helper *helper)
 
 static void *work(void *arg)
 {
+	/* The kernel may delay the end of a sleep by this, 50 us by default. */
+	prctl(PR_SET_TIMERSLACK, 1UL);
 	pn_helper_run(arg);
 	return NULL;
 }

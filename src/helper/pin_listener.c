@@ -34,7 +34,8 @@ static void *begin(struct pn_pin_listener *listener, void *addr, size_t len)
 	if (!transfer)
 		return NULL;
 	pn_list_init(&transfer->link);
-	pn_helper_post(pins->helper, &transfer->call, PN_CALL_SEND, addr, len);
+	transfer->call.copied = 0;
+	pn_helper_post(pins->helper, &transfer->call, PN_CALL_PIN, addr, len);
 	if (transfer->call.range.len)
 		return transfer;
 	free(transfer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pin_listener -- records pins as calls for the helper, where the program
- * transfers by itself: a pin counts as the begin of a transfer, its unpin as
- * the end.
+ * pin_listener -- records the program's pins as calls for the helper: the
+ * program transfers by itself what it pins. A pin counts as the begin of a
+ * transfer, its unpin as the end.
  *
  * Between the two, the record of the transfer (struct pn_call) is in a hash
  * table, by the pin's slot in the cache: no other pin uses that slot until the

@@ -64,6 +64,8 @@ static void forget_buffer(struct pn_callsites *sites,
 {
 	struct pn_list *pos, *next;
 
+	if (sites->attr.forget)
+		sites->attr.forget(sites->attr.forget_arg, buffer);
 	pn_list_for_each_safe (pos, next, &buffer->sites)
 		forget_site(sites,
 			    pn_container_of(pos, struct pn_callsite, link));

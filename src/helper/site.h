@@ -69,7 +69,14 @@
 
 #define PN_CALL_FRAMES 8
 
-enum pn_call_kind { PN_CALL_SEND, PN_CALL_RECEIVE };
+enum pn_call_kind {
+	PN_CALL_SEND,
+	PN_CALL_RECEIVE,
+	PN_CALL_PIN,
+	PN_CALL_PUT, /* also conditional */
+	PN_CALL_GET,
+	PN_CALL_GRANT,
+};
 
 struct pn_call {
 	uint64_t time_ns;
@@ -78,6 +85,10 @@ struct pn_call {
 	uint64_t context; /* a hash of the calls before it (pn_window_add()) */
 	uint32_t kind;	  /* enum pn_call_kind, or any other number */
 	uint32_t nframes; /* of frames[] */
+	/* Not 0: the transfer uses no registration of the cache: it is copied,
+	 * or registers for itself alone. A word, so that a record has no
+	 * padding. */
+	uint64_t copied;
 	uintptr_t frames[PN_CALL_FRAMES];
 };
 
@@ -145,18 +156,25 @@ struct pn_call_buffer {
 	uint64_t deadline_ns;  /* real time; 0: no prediction */
 	uint64_t expiry_ns;    /* real time */
 	/* The helper's (helper.c); the table only reads `queued`. */
-	bool queued;		   /* the job is in a queue: do not forget */
-	bool leased;		   /* in helper->leases, else in ->jobs */
-	struct pn_job job;	   /* registers, or ends the lease */
-	struct pn_dropped dropped; /* what to register again */
-	uint64_t ready_ns;	   /* registered since; PN_FOREVER: is not */
-	uint64_t last_call_ns;	   /* time_ns of the last call that ended */
+	bool queued;	   /* the job is in a queue: do not forget */
+	bool leased;	   /* in helper->leases, else in ->jobs */
+	struct pn_job job; /* registers, or ends the lease */
+	/* What to register again, on each rail; length 0: nothing. */
+	struct pn_dropped dropped[PN_RAILS_MAX];
+	uint64_t ready_ns;     /* registered since; PN_FOREVER: is not */
+	uint64_t last_call_ns; /* time_ns of the last call that ended */
+	unsigned ncopied;      /* calls in a row that were copied */
+	uint64_t risk_ns;  /* what dropping it may cost; part of at_risk_ns */
+	bool risk_returns; /* no deadline: it may not come again at all */
 };
 
 struct pn_callsites_attr {
 	enum pn_predictor predictor;
-	unsigned periodic;     /* calls that `periodic` looks at; 0: default */
-	size_t max_buffers;    /* 0: 16384 */
+	unsigned periodic;  /* calls that `periodic` looks at; 0: default */
+	size_t max_buffers; /* 0: 16384 */
+	/* A buffer is about to be forgotten. NULL: nobody cares. */
+	void (*forget)(void *arg, struct pn_call_buffer *buffer);
+	void *forget_arg;
 	struct pn_costs costs; /* being late costs a registration */
 	double patience; /* keeping a buffer registered and unused for so many
 			  * times what registering it costs is as bad as being

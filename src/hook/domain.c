@@ -89,7 +89,7 @@ static int bind_domain(struct fid *fid, struct fid *other, uint64_t flags)
 {
 	struct pn_hook_domain *domain = pn_hook_table_owner(fid->ops);
 
-	if (flags & FI_REG_MR)
+	if (flags & PN_HOOK_REG_MR)
 		atomic_store(&domain->passes, true);
 	return domain->real_ops->bind(fid, other, flags);
 }

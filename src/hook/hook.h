@@ -82,8 +82,10 @@
 #include "base/list.h"
 #include "device/registrar/per_range.h"
 
-/* FI_MR_BASIC, which libfabric 2 deprecates. */
+/* FI_MR_BASIC and FI_REG_MR. The headers of libfabric 2 warn about the use of
+ * these names. */
 #define PN_HOOK_MR_BASIC (1 << 0)
+#define PN_HOOK_REG_MR	 (1ULL << 59)
 
 #define PN_HOOK_REMOTE_ACCESS \
 	(PINION_ACCESS_REMOTE_READ | PINION_ACCESS_REMOTE_WRITE)

@@ -24,7 +24,8 @@
  * and test, wait or poll reap it. request.h tells the life of a request.
  *
  * Threads: one lock per endpoint protects everything; there is none if the
- * endpoint is single-threaded. One thread at a time sleeps in the devices;
+ * endpoint is single-threaded and without the progress thread
+ * (endpoint/progress_thread.h). One thread at a time sleeps in the devices;
  * others wait for it to make progress.
  *
  * The lock is held while fragments and granted buffers are pinned and unpinned
@@ -67,12 +68,17 @@ struct pn_endpoint_attr {
 	 * share the domain of the device that the cache registers with. */
 	bool owns_devices;
 	struct pn_budget *budget;
-	struct pn_helper *helper; /* of the first rail's cache; or NULL */
+	struct pn_helper *helper; /* of all rails' caches; or NULL */
 	struct pn_protocol_limits
 		limits; /* packet_bytes is set by pn_endpoint_open() */
 	int protocol; /* of messages that are not eager; or PN_PROTOCOL_AUTO */
 	struct pn_reuse_attr reuse; /* small_bytes is set to eager_bytes */
 	bool single_threaded;
+	/* The progress thread serves the endpoint; progress and progress_arg
+	 * are those of struct pinion_endpoint_attr. */
+	bool progress_thread;
+	int (*progress)(void *arg);
+	void *progress_arg;
 	struct pn_pages_policy pages;
 	const void *stats_owner; /* as in struct pn_cache_attr */
 };
@@ -146,6 +152,10 @@ struct pn_endpoint_stats {
 				others */
 	uint64_t fragments[PN_RAILS_MAX]; /* received by RDMA over each rail */
 	uint64_t resent; /* packets and fragments, over another connection */
+	/* Of the progress thread: how often it woke up for this endpoint, left
+	 * the work to callers who were at it, and how many events it handled.
+	 */
+	uint64_t progress_wakeups, progress_yields, progress_events;
 };
 
 void pn_endpoint_query(struct pinion_endpoint *ep,

@@ -34,8 +34,8 @@ static bool add_mapping(void *arg, const struct pn_mapping *m)
 		start = gone->from;
 	if (end > gone->to)
 		end = gone->to;
-	pn_release_add(gone->release, m->start + (start - m->offset),
-		       end - start);
+	pn_release_add_perhaps(gone->release, m->start + (start - m->offset),
+			       end - start, 0);
 	return true;
 }
 
@@ -48,7 +48,7 @@ static void add_file_release(struct pn_release *release, const struct stat *st,
 
 	/* If the mappings cannot be read, any may be one of the file. */
 	if (pn_filter_may_overlap(all) && pn_maps_walk(add_mapping, &gone))
-		pn_release_add(release, all.addr, all.len);
+		pn_release_add_perhaps(release, all.addr, all.len, 0);
 }
 
 /* False: there is no such file; the call will fail. */

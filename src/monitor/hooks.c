@@ -10,8 +10,10 @@
  * makes the call, notifies AFTER. It determines them from number and arguments
  * of the system call alone, since what the call really does is known only
  * afterwards. So a growing mremap that could stay in place counts as a move,
- * and a call that fails has been notified all the same: a region that was
- * invalidated without need costs only the time to register it again.
+ * and a call that fails has been notified all the same. For a cache that costs
+ * only the time to register a region again. Other subscribers could not use
+ * their memory any more; they are told afterwards that the call failed, and
+ * which part of a range was notified to be on the safe side.
  *
  * What comes through syscall() always goes to the kernel: hooks of other
  * libraries end there, and calling them from there would be an endless loop.
@@ -74,11 +76,35 @@ static size_t huge_span(uintptr_t addr, size_t len)
 	return len;
 }
 
+/* What is mapped there may be in huge pages. */
+static void add_huge(struct pn_release *release, uintptr_t addr, size_t len)
+{
+	if (len)
+		pn_release_add_perhaps(release, addr, huge_span(addr, len),
+				       len);
+}
+
 static void add_mmap(struct pn_release *release, uintptr_t addr, size_t len,
 		     int flags)
 {
-	if ((flags & MAP_FIXED) && !(flags & MAP_FIXED_NOREPLACE))
-		pn_release_add(release, addr, huge_span(addr, len));
+	if (!(flags & MAP_FIXED) || (flags & MAP_FIXED_NOREPLACE))
+		return;
+	if ((flags & MAP_ANONYMOUS) && !(flags & MAP_HUGETLB))
+		pn_release_add(release, addr, len);
+	else
+		add_huge(release, addr, len);
+}
+
+/* The end of a mapping that becomes shorter, from the first whole page on. */
+static void add_shrink(struct pn_release *release, uintptr_t old,
+		       size_t old_len, size_t len)
+{
+	size_t page = pn_monitor_page_bytes(), span = huge_span(old, old_len);
+	size_t kept = (len + page - 1) & ~(page - 1);
+
+	if (kept >= len && kept < span)
+		pn_release_add_perhaps(release, old + kept, span - kept,
+				       kept < old_len ? old_len - kept : 0);
 }
 
 /* The fifth argument is used only with flags that ask for it. */
@@ -86,15 +112,15 @@ static void add_mremap(struct pn_release *release, const struct pn_args *args)
 {
 	uintptr_t old = (uintptr_t)args->v[0], to = (uintptr_t)args->v[4];
 	size_t old_len = (size_t)args->v[1], len = (size_t)args->v[2];
-	size_t span = huge_span(old, old_len);
 	int flags = (int)args->v[3];
 
 	if (flags & MREMAP_FIXED)
-		pn_release_add(release, to, huge_span(to, len));
-	if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) || len > old_len)
-		pn_release_add(release, old, old_len ? span : 0);
+		add_huge(release, to, len);
+	if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) ||
+	    (len > old_len && (flags & MREMAP_MAYMOVE)))
+		add_huge(release, old, old_len);
 	else if (len < old_len)
-		pn_release_add(release, old + len, span - len);
+		add_shrink(release, old, old_len, len);
 }
 
 static bool advice_releases(int advice)
@@ -120,7 +146,7 @@ static bool fetch_iovec(const struct iovec *from, struct iovec *out)
 	return ret != -EFAULT;
 }
 
-/* Ranges of another process count as ours: rare, and it costs only time. */
+/* Ranges of another process count as ours. */
 static void add_iovecs(struct pn_release *release, const struct iovec *iov,
 		       size_t n)
 {
@@ -129,7 +155,8 @@ static void add_iovecs(struct pn_release *release, const struct iovec *iov,
 	if (n > MAX_IOVECS)
 		return;
 	for (size_t i = 0; i < n && fetch_iovec(&iov[i], &one); i++)
-		pn_release_add(release, (uintptr_t)one.iov_base, one.iov_len);
+		pn_release_add_perhaps(release, (uintptr_t)one.iov_base,
+				       one.iov_len, 0);
 }
 
 static void add_break(struct pn_release *release, uintptr_t addr)
@@ -162,7 +189,8 @@ static void add_shmdt(struct pn_release *release, uintptr_t addr)
 	struct attachment a = { .addr = addr };
 
 	if (pn_maps_walk(extend_attachment, &a))
-		pn_release_add(release, addr, UINTPTR_MAX / 2 - addr);
+		pn_release_add_perhaps(release, addr, UINTPTR_MAX / 2 - addr,
+				       0);
 	else if (a.end)
 		pn_release_add(release, addr, a.end - addr);
 }
@@ -177,8 +205,10 @@ static void add_shmat(struct pn_release *release, int id, uintptr_t addr,
 	if (flags & SHM_RND)
 		addr &= ~(uintptr_t)(SHMLBA - 1);
 	if (PN_SYSCALL(SYS_shmctl, id, IPC_STAT, (long)&ds))
-		ds.shm_segsz = UINTPTR_MAX / 2 - addr;
-	pn_release_add(release, addr, ds.shm_segsz);
+		pn_release_add_perhaps(release, addr, UINTPTR_MAX / 2 - addr,
+				       0);
+	else
+		pn_release_add(release, addr, ds.shm_segsz);
 }
 
 static inline void add_call(struct pn_release *release, long nr,
@@ -226,6 +256,26 @@ static inline void add_call(struct pn_release *release, long nr,
 					 v[3]);
 		return;
 	}
+}
+
+/* Whether the break is above addr: it could not be moved down. Neither brk()
+ * nor the system call says so. */
+static bool break_is_above(uintptr_t addr)
+{
+	return (uintptr_t)PN_SYSCALL(SYS_brk, 0) > addr;
+}
+
+/* Whether the call released what its arguments let expect. A call that fails
+ * may have released a part. */
+static bool has_released(long nr, const struct pn_args *args, long ret)
+{
+	const long *v = args->v;
+
+	if (nr == SYS_brk)
+		return !break_is_above((uintptr_t)v[0]);
+	if (nr == SYS_mremap && ret == v[0] && (size_t)v[2] >= (size_t)v[1])
+		return false; /* grown in place */
+	return !pn_syscall_failed(ret);
 }
 
 /* --- making the call ----------------------------------------------------- */
@@ -276,6 +326,8 @@ static inline long call(enum pn_entry entry, long nr, struct pn_args args)
 	add_call(&release, nr, &args);
 	pn_release_begin(&release);
 	ret = perform(entry, nr, &args);
+	if (pn_unlikely(release.open))
+		release.failed = !has_released(nr, &args, ret);
 	pn_release_end(&release);
 	return ret;
 }
@@ -339,14 +391,17 @@ static void *hook_sbrk(intptr_t increment)
 {
 	struct pn_release release;
 	uintptr_t now = (uintptr_t)*libc_curbrk;
+	uintptr_t then = now + (uintptr_t)increment;
 	void *ret;
 
 	pn_release_init(&release);
 	if (increment < 0 && now > -(uintptr_t)increment)
-		add_break(&release, now + (uintptr_t)increment);
+		add_break(&release, then);
 	pn_release_begin(&release);
 	ret = (void *)atomic_load(&chain[PN_ENTRY_SBRK])(increment, 0, 0, 0, 0,
 							 0);
+	if (pn_unlikely(release.open))
+		release.failed = break_is_above(then);
 	pn_release_end(&release);
 	return ret;
 }
@@ -403,6 +458,8 @@ long pn_hook_syscall(long nr, long a, long b, long c, long d, long e, long f)
 	add_call(&release, syscall_number(nr), &args);
 	pn_release_begin(&release);
 	ret = pn_syscall(nr, args);
+	if (pn_unlikely(release.open))
+		release.failed = !has_released(syscall_number(nr), &args, ret);
 	pn_release_end(&release);
 	return with_errno(ret);
 }

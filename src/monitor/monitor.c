@@ -35,6 +35,9 @@ static bool started PN_GUARDED_BY(&lock);
 /* Copy of report.mode that is read without the lock. */
 static _Atomic int mode_now = PN_MONITOR_NONE;
 
+/* Written under the lock, before the detection begins again. */
+static _Atomic unsigned interruptions;
+
 static const char *const mode_names[] = { "auto", "patch", "userfaultfd",
 					  "keep", "none",  "bypass" };
 
@@ -354,8 +357,10 @@ bool pn_monitor_check(void)
 	if (atomic_load(&mode_now) != PN_MONITOR_PATCH || pn_patch_intact())
 		return true;
 	pn_lock(&lock);
-	if (report.mode == PN_MONITOR_PATCH && !pn_patch_intact())
+	if (report.mode == PN_MONITOR_PATCH && !pn_patch_intact()) {
+		atomic_fetch_add(&interruptions, 1);
 		repair();
+	}
 	pn_unlock(&lock);
 	/* A release may have been missed since the last check. */
 	pn_release_notify_all();
@@ -394,6 +399,7 @@ static void child_after_fork(void) PN_NO_THREAD_SAFETY
 	pn_uffd_reset();
 	pn_release_reset();
 	set_mode(PN_MONITOR_NONE);
+	atomic_fetch_add(&interruptions, 1);
 	started = false;
 	pn_unlock(&lock);
 }
@@ -475,6 +481,23 @@ bool pn_monitor_watches(void)
 {
 	return atomic_load_explicit(&mode_now, memory_order_relaxed) !=
 	       PN_MONITOR_BYPASS;
+}
+
+unsigned pn_monitor_interruptions(void)
+{
+	return atomic_load(&interruptions);
+}
+
+bool pn_monitor_detects(unsigned past)
+{
+	int mode = atomic_load(&mode_now);
+
+	if (mode != PN_MONITOR_USERFAULTFD &&
+	    (mode != PN_MONITOR_PATCH || !pn_patch_intact()))
+		return false;
+	/* Who sees the hooks repaired, or another mode, sees the count. */
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load(&interruptions) == past;
 }
 
 void pn_monitor_unwatch(uintptr_t addr, size_t len)

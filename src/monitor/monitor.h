@@ -39,13 +39,13 @@
  *   Each release of watched memory calls each subscriber twice, in one thread:
  *   BEFORE, then AFTER, with the same range. A notification may come although
  *   the release failed or touched only neighbours of watched memory (the filter
- *   is coarse); it may be nested in itself (two libraries have hooks); under
- *   userfaultfd it may come late, when the address has a new owner. It is never
- *   left out. In `patch` the thread is the releasing one, and BEFORE comes
- *   while the pages are still there. In `userfaultfd` both come late, from the
- *   reader thread: see pn_monitor_settled() and pn_monitor_probe(). If a range
- *   becomes watched while it is being released, both calls come after the
- *   release.
+ *   is coarse), unless the subscriber wants the outcome (wants_outcome); it may
+ *   be nested in itself (two libraries have hooks); under userfaultfd it may
+ *   come late, when the address has a new owner. It is never left out. In
+ *   `patch` the thread is the releasing one, and BEFORE comes while the pages
+ *   are still there. In `userfaultfd` both come late, from the reader thread:
+ *   see pn_monitor_settled() and pn_monitor_probe(). If a range becomes watched
+ *   while it is being released, both calls come after the release.
  *   Order: a watch that returned before the release was called is honoured.
  *
  * Threads
@@ -83,7 +83,13 @@ enum pn_monitor_mode {
 	PN_MONITOR_NMODES,
 };
 
-enum pn_release_phase { PN_RELEASE_BEFORE, PN_RELEASE_AFTER };
+enum pn_release_phase {
+	PN_RELEASE_BEFORE,
+	PN_RELEASE_AFTER,
+	/* For subscribers with wants_outcome only. */
+	PN_RELEASE_FAILED,
+	PN_RELEASE_PERHAPS,
+};
 
 /* The storage belongs to the subscriber and stays valid from subscribe to
  * unsubscribe. */
@@ -91,6 +97,13 @@ struct pn_subscriber {
 	void (*released)(void *arg, uintptr_t addr, size_t len,
 			 enum pn_release_phase phase);
 	void *arg;
+	/* For a subscriber that may not take memory for released that is not.
+	 * BEFORE and AFTER have only the range that was certainly released.
+	 * FAILED, in place of AFTER: the call failed or did not move the
+	 * memory; it may have released a part. PERHAPS, in place of BEFORE and
+	 * of AFTER: the memory may have been released, or may be new memory at
+	 * the address of a release. */
+	bool wants_outcome;
 	/* The monitor's. */
 	struct pn_subscriber *_Atomic next;
 	uint64_t number;
@@ -120,6 +133,16 @@ void pn_monitor_unwatch(uintptr_t addr, size_t len);
 
 /* Whether anything can be watched: not in `bypass`. One load. */
 bool pn_monitor_watches(void);
+
+/* How often the detection of releases has been interrupted: another library had
+ * patched over pinion's hooks, which pn_monitor_check() found, or fork() was
+ * called. What was watched before may have been released unnoticed. */
+unsigned pn_monitor_interruptions(void);
+
+/* Whether every release is detected, without the program's help, of what was
+ * watched when the number of interruptions was that: in `patch` while the hooks
+ * are in place, and in `userfaultfd`. Some ten loads, no lock. */
+bool pn_monitor_detects(unsigned interruptions);
 
 /* Notifies subscribers that [addr, addr + len) was released, in every mode,
  * watched or not: explicit invalidation, and releases that other libraries

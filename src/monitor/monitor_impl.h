@@ -14,6 +14,7 @@
  *   selftest.c  performs every kind of release and checks its detection
  *   untested.c  what is known of kinds that the self-test cannot perform
  *   monitor.c   modes, life, fork
+ *   watched_range.c  a subscriber (watched_range.h): memory that others use
  */
 #ifndef PN_MONITOR_IMPL_H
 #define PN_MONITOR_IMPL_H
@@ -40,28 +41,36 @@ struct pn_release {
 	unsigned nranges;
 	unsigned epoch;	 /* in which it is counted as a reader, while open */
 	bool open;	 /* BEFORE has been notified, AFTER has not */
+	bool late;	 /* BEFORE has been notified after the release */
+	bool failed;	 /* the call did not release what was expected */
 	uint64_t newest; /* number of the newest subscriber it notifies */
 	struct pn_range ranges[PN_RELEASE_RANGES];
+	size_t certain[PN_RELEASE_RANGES]; /* first bytes of each that go */
 };
 
 static inline void pn_release_init(struct pn_release *release)
 {
 	release->nranges = 0;
-	release->open = false;
+	release->open = release->late = release->failed = false;
 }
 
 /* Adds the pages of [addr, addr + len). Adds nothing for an impossible range:
  * the kernel will refuse it, too. */
 void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len);
+/* The same; only the first `certain` bytes are known to be released. */
+void pn_release_add_perhaps(struct pn_release *release, uintptr_t addr,
+			    size_t len, size_t certain);
 /* Notifies BEFORE, if any of the ranges is watched. */
 void pn_release_begin(struct pn_release *release);
-/* Notifies AFTER, and BEFORE too if the range became watched only meanwhile. */
+/* Notifies AFTER, and BEFORE too if the range became watched only meanwhile.
+ * release->failed is set before. */
 void pn_release_end(struct pn_release *release);
 /* BEFORE and AFTER for a release that has been performed, watched or not. */
 void pn_release_notify(struct pn_range range);
 /* The same if the range is watched. */
 void pn_release_notify_watched(struct pn_range range);
-/* The same for the whole address space. */
+/* BEFORE and AFTER for the whole address space: any of it may have been
+ * released. */
 void pn_release_notify_all(void);
 
 /* files.c: adds the mappings of a file that loses pages. The file is `path`, or
@@ -73,6 +82,9 @@ void pn_release_add_fallocate(struct pn_release *release, int fd, int mode,
 
 void pn_release_subscribe(struct pn_subscriber *subscriber);
 void pn_release_unsubscribe(struct pn_subscriber *subscriber);
+/* Returns when every release has ended that had notified BEFORE, or was about
+ * to, at the call. Not to be called from a callback. */
+void pn_release_wait(void);
 bool pn_release_has_subscribers(void);
 /* In the child after fork: no readers, no subscribers. */
 void pn_release_reset(void);
@@ -231,6 +243,11 @@ bool pn_library_contains(struct pn_range range);
  * break may be moved. Returns the kinds that were missed. */
 unsigned pn_selftest_run(unsigned kinds, bool single_threaded,
 			 enum pn_detection detection[PN_RELEASE_NKINDS]);
+
+/* --- watched_range.c ----------------------------------------------------- */
+
+/* How many ranges a release looks at. For tests. */
+size_t pn_watched_range_count(void);
 
 /* --- faults, for tests --------------------------------------------------- */
 

@@ -113,6 +113,13 @@ void pn_release_unsubscribe(struct pn_subscriber *subscriber)
 	pn_unlock(&subscribers_lock);
 }
 
+void pn_release_wait(void)
+{
+	pn_lock(&subscribers_lock);
+	wait_for_readers();
+	pn_unlock(&subscribers_lock);
+}
+
 bool pn_release_has_subscribers(void)
 {
 	return atomic_load(&first);
@@ -128,40 +135,75 @@ void pn_release_reset(void)
 
 /* --- notifying ----------------------------------------------------------- */
 
-void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len)
+/* A further range becomes one with the last. */
+static void merge_into_last(struct pn_release *release, struct pn_range range)
+{
+	struct pn_range *last = &release->ranges[PN_RELEASE_RANGES - 1];
+
+	*last = pn_range_hull(*last, range);
+	release->certain[PN_RELEASE_RANGES - 1] = 0;
+}
+
+void pn_release_add_perhaps(struct pn_release *release, uintptr_t addr,
+			    size_t len, size_t certain)
 {
 	size_t page = pn_monitor_page_bytes();
-	struct pn_range range, *last;
-	uintptr_t end;
+	struct pn_range range;
 
 	if (!len || addr > UINTPTR_MAX - page ||
 	    len > UINTPTR_MAX - page - addr)
 		return;
 	range = pn_range_pages(addr, len, page);
-	if (release->nranges < PN_RELEASE_RANGES) {
-		release->ranges[release->nranges++] = range;
+	if (release->nranges == PN_RELEASE_RANGES) {
+		merge_into_last(release, range);
 		return;
 	}
-	last = &release->ranges[PN_RELEASE_RANGES - 1];
-	end = last->addr + last->len;
-	if (range.addr + range.len > end)
-		end = range.addr + range.len;
-	if (range.addr < last->addr)
-		last->addr = range.addr;
-	last->len = end - last->addr;
+	release->certain[release->nranges] =
+		certain ? pn_range_pages(addr, certain, page).len : 0;
+	release->ranges[release->nranges++] = range;
+}
+
+void pn_release_add(struct pn_release *release, uintptr_t addr, size_t len)
+{
+	pn_release_add_perhaps(release, addr, len, len);
+}
+
+/* For a subscriber with wants_outcome: what is certain apart from the rest. */
+static void notify_outcome(const struct pn_subscriber *to,
+			   const struct pn_release *release, unsigned i,
+			   enum pn_release_phase phase)
+{
+	struct pn_range range = release->ranges[i];
+	size_t certain = release->late ? 0 : release->certain[i];
+
+	if (phase == PN_RELEASE_AFTER && release->failed)
+		phase = PN_RELEASE_FAILED;
+	if (certain)
+		to->released(to->arg, range.addr, certain, phase);
+	if (certain < range.len)
+		to->released(to->arg, range.addr + certain, range.len - certain,
+			     PN_RELEASE_PERHAPS);
+}
+
+static void notify_subscriber(const struct pn_subscriber *to,
+			      const struct pn_release *release,
+			      enum pn_release_phase phase)
+{
+	for (unsigned i = 0; i < release->nranges; i++)
+		if (to->wants_outcome)
+			notify_outcome(to, release, i, phase);
+		else
+			to->released(to->arg, release->ranges[i].addr,
+				     release->ranges[i].len, phase);
 }
 
 static void notify(const struct pn_release *release,
 		   enum pn_release_phase phase)
 {
 	for (struct pn_subscriber *to = atomic_load(&first); to;
-	     to = atomic_load(&to->next)) {
-		if (to->number > release->newest)
-			continue;
-		for (unsigned i = 0; i < release->nranges; i++)
-			to->released(to->arg, release->ranges[i].addr,
-				     release->ranges[i].len, phase);
-	}
+	     to = atomic_load(&to->next))
+		if (to->number <= release->newest)
+			notify_subscriber(to, release, phase);
 }
 
 /* In a child in which no fork handler ran, the subscribers are the parent's. */
@@ -191,21 +233,28 @@ void pn_release_end(struct pn_release *release)
 {
 	if (!release->open && pn_likely(!anything_watched(release)))
 		return;
-	if (!release->open)
-		begin_notify(release); /* watched since it began */
+	if (!release->open) { /* watched since it began */
+		release->late = true;
+		begin_notify(release);
+	}
 	notify(release, PN_RELEASE_AFTER);
 	readers_leave(release);
 	release->open = false;
 }
 
-void pn_release_notify(struct pn_range range)
+static void notify_performed(struct pn_range range, size_t certain)
 {
 	struct pn_release release;
 
 	pn_release_init(&release);
-	pn_release_add(&release, range.addr, range.len);
+	pn_release_add_perhaps(&release, range.addr, range.len, certain);
 	begin_notify(&release);
 	pn_release_end(&release);
+}
+
+void pn_release_notify(struct pn_range range)
+{
+	notify_performed(range, range.len);
 }
 
 void pn_release_notify_watched(struct pn_range range)
@@ -218,5 +267,5 @@ void pn_release_notify_all(void)
 {
 	size_t page = pn_monitor_page_bytes();
 
-	pn_release_notify((struct pn_range){ page, UINTPTR_MAX - 4 * page });
+	notify_performed((struct pn_range){ page, UINTPTR_MAX - 4 * page }, 0);
 }

@@ -149,6 +149,8 @@ static enum pn_detection detected_or_kept(void)
 	return detection;
 }
 
+/* Whoever unmaps a part of it must not unmap that part again: another thread
+ * may have mapped something there meanwhile. */
 static char *scratch(int flags)
 {
 	char *p = mmap(NULL, pages(SCRATCH_PAGES), PROT_READ | PROT_WRITE,
@@ -180,7 +182,8 @@ static enum pn_detection try_munmap_part(void)
 	watch_target(p + pages(1), pages(1));
 	munmap(p + pages(1), pages(1));
 	detection = detected();
-	munmap(p, pages(SCRATCH_PAGES));
+	munmap(p, pages(1));
+	munmap(p + pages(2), pages(SCRATCH_PAGES - 2));
 	return detection;
 }
 
@@ -234,15 +237,17 @@ static enum pn_detection try_mremap_new(void)
 
 static enum pn_detection try_mremap_shrink(void)
 {
+	size_t len = pages(SCRATCH_PAGES);
 	char *p = scratch(MAP_PRIVATE);
 	enum pn_detection detection;
 
 	if (!p)
 		return PN_DETECTION_IMPOSSIBLE;
 	watch_target(p + pages(2), pages(SCRATCH_PAGES - 2));
-	mremap(p, pages(SCRATCH_PAGES), pages(2), 0);
+	if (mremap(p, pages(SCRATCH_PAGES), pages(2), 0) != MAP_FAILED)
+		len = pages(2);
 	detection = detected();
-	munmap(p, pages(SCRATCH_PAGES));
+	munmap(p, len);
 	return detection;
 }
 

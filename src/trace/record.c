@@ -427,6 +427,22 @@ static uint16_t add_source(struct pn_trace_sink *sink,
 
 /* --- the file ------------------------------------------------------------- */
 
+/* The rank that a launcher of parallel programs gave this process, or 0. */
+static long rank(void)
+{
+	static const char *const names[] = { "OMPI_COMM_WORLD_RANK",
+					     "PMIX_RANK", "PMI_RANK",
+					     "SLURM_PROCID" };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(names); i++) {
+		const char *text = getenv(names[i]);
+
+		if (text && *text)
+			return atol(text);
+	}
+	return 0;
+}
+
 /* -ENAMETOOLONG. */
 static int expand_pattern(const char *pattern, char *out, size_t size)
 {
@@ -437,7 +453,9 @@ static int expand_pattern(const char *pattern, char *out, size_t size)
 
 		if (*c == '%' && c[1] == 'p')
 			snprintf(piece, sizeof(piece), "%d", getpid());
-		if (*c == '%' && (c[1] == 'p' || c[1] == '%'))
+		if (*c == '%' && c[1] == 'r')
+			snprintf(piece, sizeof(piece), "%ld", rank());
+		if (*c == '%' && c[1] && strchr("pr%", c[1]))
 			c++;
 		if (n + strlen(piece) >= size)
 			return -ENAMETOOLONG;

@@ -490,6 +490,37 @@ static void batches_pay_their_fixed_cost_once(void **state)
 	assert_int_equal(stats().deregistrations, 24);
 }
 
+/* Memory that a pin has for itself does not wait to be deregistered. */
+static void what_pins_have_for_themselves_is_no_batch(void **state)
+{
+	struct pinion_pin own[4];
+
+	(void)state;
+	close_all();
+	open_with("cost=ou2009", NULL,
+		  (struct pn_cache_attr){ .policy = "fmrd",
+					  .batch = 8,
+					  .batch_bytes = 16 * PAGE,
+					  .no_merge = true });
+	for (unsigned i = 0; i < PN_ARRAY_LEN(own); i++)
+		assert_ok(pn_cache_pin(f.cache, f.mem + (100 + 4 * i) * PAGE,
+				       4 * PAGE, WRITE | PINION_PIN_BYPASS,
+				       &own[i]));
+	assert_int_equal(stats().dying_bytes, 0);
+	for (unsigned i = 0; i < 8; i++) {
+		touch(2 * i, 1);
+		pn_cache_invalidate(f.cache, (uintptr_t)f.mem + 2 * i * PAGE,
+				    PAGE);
+	}
+	pn_cache_step(f.cache);
+	assert_int_equal(stats().deregister_batches, 1);
+	assert_int_equal(stats().deregistrations, 8);
+	for (unsigned i = 0; i < PN_ARRAY_LEN(own); i++)
+		pn_cache_unpin(f.cache, &own[i]);
+	pn_cache_flush(f.cache);
+	assert_int_equal(stats().dying_bytes, 0);
+}
+
 static void a_pin_can_be_begun_and_finished_later(void **state)
 {
 	struct pinion_pin_segment segment;
@@ -773,6 +804,7 @@ int main(void)
 		CASE(neighbours_grow_together_without_being_quadratic),
 		CASE(dying_regions_go_after_their_time),
 		CASE(batches_pay_their_fixed_cost_once),
+		CASE(what_pins_have_for_themselves_is_no_batch),
 		CASE(a_pin_can_be_begun_and_finished_later),
 		CASE(revoked_keys_are_refused),
 		CASE(hundreds_of_pins_can_be_held),

@@ -7,7 +7,9 @@
 #include "test.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@
 #define PAGE	 ((size_t)4096)
 #define NPAGES	 64
 #define WRITE	 PINION_ACCESS_LOCAL_WRITE
+#define EXPOSED	 (PINION_ACCESS_REMOTE_WRITE | WRITE)
 #define NO_FLAGS (1u << 8) /* of no flag */
 
 static struct pinion_context *context;
@@ -173,6 +176,32 @@ static void assert_faults(void *addr, size_t len)
 		ret = pinion_pin_wait(context, pins);
 	assert_int_equal(ret, -EFAULT);
 	assert_int_equal(stats().regions, 0);
+}
+
+static void *revoke_until(void *stop)
+{
+	while (!atomic_load((_Atomic bool *)stop))
+		pinion_cache_revoke(context, mem, PAGE);
+	return NULL;
+}
+
+static void keys_are_revoked_while_their_pins_end(void **state)
+{
+	_Atomic bool stop = false;
+	struct pinion_pin pin;
+	pthread_t thread;
+
+	(void)state;
+	assert_ok(pthread_create(&thread, NULL, revoke_until, &stop));
+	for (unsigned i = 0; i < 500; i++) {
+		assert_ok(pinion_pin(context, mem, PAGE,
+				     EXPOSED | PINION_PIN_BYPASS, &pin));
+		pinion_unpin(context, &pin);
+		/* Nobody else deregisters, so it was the unpin. */
+		assert_int_equal(stats().deregistrations, i + 1);
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
 }
 
 static void memory_that_cannot_be_pinned_is_refused(void **state)
@@ -378,6 +407,7 @@ int main(void)
 		CASE(pins_of_nothing_sensible_are_refused),
 		CASE(a_buffer_sent_from_is_received_into_as_it_is),
 		CASE(missing_arguments_are_refused),
+		CASE(keys_are_revoked_while_their_pins_end),
 		CASE(memory_that_cannot_be_pinned_is_refused),
 		CASE(more_than_the_budget_is_refused),
 		CASE(an_unpinned_pin_has_no_segments),

@@ -16,6 +16,7 @@
 
 #include <pinion/pinion.h>
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/huge.h"
 #include "cache/budget.h"
@@ -310,13 +311,20 @@ static void the_least_limit_of_all_groups_above_counts(void **state)
 		{ "job/step/task", NULL },
 		{ "memory", NULL },
 		{ "memory/old", NULL },
+		{ "rdma", NULL },
+		{ "rdma/old", NULL },
 		{ "memory.max", "max\n" },
 		{ "job/memory.max", "5000\n" },
 		{ "job/step/memory.max", "max\n" },
 		{ "job/step/task/memory.max", "7000\n" },
 		{ "memory/old/memory.limit_in_bytes", "3000\n" },
+		{ "job/rdma.max", "ab0 hca_handle=2 hca_object=900\n"
+				  "ab01 hca_handle=max hca_object=7\n" },
+		{ "job/step/rdma.max", "ab0 hca_handle=2 hca_object=max\n" },
+		{ "job/step/task/rdma.max", "" },
+		{ "rdma/old/rdma.max", "ab0 hca_handle=2 hca_object=30\n" },
 		{ "two", "0::/job/step/task\n" },
-		{ "one", "4:cpu:/job\n3:memory:/old\n" },
+		{ "one", "4:cpu:/job\n3:memory:/old\n5:rdma:/old\n" },
 		{ "top", "0::/\n" },
 		{ "odd", "\n0::\n0:x\nnothing\n1:memory\n0::../x\n" },
 	};
@@ -329,16 +337,18 @@ static void the_least_limit_of_all_groups_above_counts(void **state)
 		write_file(dir, files[i].name, files[i].text);
 	static const struct {
 		const char *groups;
-		size_t bytes;
-	} expected[] = { { "two", 5000 },
-			 { "one", 3000 },
-			 { "top", SIZE_MAX },
-			 { "odd", SIZE_MAX },
-			 { "none", SIZE_MAX } };
+		size_t bytes, objects;
+	} expected[] = { { "two", 5000, 900 },
+			 { "one", 3000, 30 },
+			 { "top", SIZE_MAX, SIZE_MAX },
+			 { "odd", SIZE_MAX, SIZE_MAX },
+			 { "none", SIZE_MAX, SIZE_MAX } };
 	for (size_t i = 0; i < PN_ARRAY_LEN(expected); i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, expected[i].groups);
 		assert_int_equal(pn_derive_cgroup_bytes(path, dir),
 				 expected[i].bytes);
+		assert_int_equal(pn_cgroup_rdma_objects("ab0", path, dir),
+				 expected[i].objects);
 	}
 	while (n--) {
 		snprintf(path, sizeof(path), "%s/%s", dir, files[n].name);

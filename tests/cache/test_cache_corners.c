@@ -577,6 +577,53 @@ static void keys_of_bypassing_pins_are_revoked(void **state)
 	close_all();
 }
 
+static void an_unpin_ends_all_keys_of_a_bypassing_pin(void **state)
+{
+	struct pinion_pin p, local, other;
+	struct pinion_pin_segment segments[3];
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .max_region_bytes = PAGE }, NPAGES);
+	assert_ok(pin(0, 3, EXPOSED | PINION_PIN_BYPASS, &p));
+	assert_ok(pin(0, 1, WRITE | PINION_PIN_BYPASS, &local));
+	assert_ok(pin(0, 1, EXPOSED | PINION_PIN_BYPASS, &other));
+	assert_int_equal(p.nsegments, 3);
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(pn_cache_pin_segment(&p, i, &segments[i]));
+	/* While it is pinned nobody else ends it. */
+	pn_cache_flush(f.cache);
+	assert_ok(mover_move(&f.mover, MOVER_REMOTE_IN, &segments[2]));
+	pn_cache_unpin_now(f.cache, &p);
+	pn_cache_check(f.cache);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(mover_move(&f.mover, MOVER_REMOTE_IN,
+					    &segments[i]),
+				 -EACCES);
+	assert_ok(put_with(&other));
+	pn_cache_unpin_now(f.cache, &local);
+	pn_cache_unpin_now(f.cache, &other);
+	assert_int_equal(put_with(&other), -EACCES);
+	close_all();
+}
+
+/* The layers above end pins in their critical path. */
+static void an_unpin_of_pinions_own_leaves_the_end_to_the_worker(void **state)
+{
+	struct pinion_cache_stats stats;
+	struct pinion_pin p;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	pn_cache_set_stepped(f.cache, true);
+	assert_ok(pin(0, 1, EXPOSED | PINION_PIN_BYPASS, &p));
+	pn_cache_unpin(f.cache, &p);
+	pn_cache_query(f.cache, &stats);
+	assert_int_equal(stats.deregistrations, 0);
+	pn_cache_step(f.cache);
+	assert_int_equal(put_with(&p), -EACCES);
+	close_all();
+}
+
 static int refuse_rekey(struct pn_device *device, struct pn_mr *mr)
 {
 	(void)device;
@@ -835,6 +882,69 @@ static void a_hint_holds_no_region_and_counts_as_no_use(void **state)
 	close_all();
 }
 
+/* --- pins that only hit --------------------------------------------------- */
+
+static int pin_hit(size_t first, size_t n, unsigned flags,
+		   struct pinion_pin *out)
+{
+	return pn_cache_pin_hit(f.cache, f.mem + first * PAGE, n * PAGE, flags,
+				out);
+}
+
+static void a_pin_that_only_hits_registers_nothing(void **state)
+{
+	struct pinion_pin p, begun;
+	uint64_t before;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	touch(2, 2);
+	touch(4, 1);
+	before = registrations();
+	assert_ok(pin_hit(2, 3, WRITE, &p));
+	assert_int_equal(p.nsegments, 2);
+	/* In use, as with any other pin. */
+	pn_cache_flush(f.cache);
+	assert_true(covers(2, 3, WRITE));
+	pn_cache_unpin(f.cache, &p);
+	assert_int_equal(pin_hit(1, 2, WRITE, &p), -ENOENT);
+	assert_int_equal(pin_hit(4, 2, WRITE, &p), -ENOENT);
+	assert_int_equal(pin_hit(8, 1, WRITE, &p), -ENOENT);
+	/* What allows too little stays as it is. */
+	assert_int_equal(pin_hit(2, 1, EXPOSED, &p), -ENOENT);
+	assert_true(covers(2, 3, WRITE));
+	/* It does not wait for what is being registered. */
+	assert_int_equal(pn_cache_pin_start(f.cache, f.mem + 8 * PAGE, PAGE,
+					    WRITE, &begun),
+			 -EINPROGRESS);
+	assert_int_equal(pin_hit(8, 1, WRITE, &p), -ENOENT);
+	assert_int_equal(registrations(), before);
+	assert_ok(pn_cache_pin_wait(f.cache, &begun));
+	pn_cache_unpin(f.cache, &begun);
+	assert_int_equal(pin_hit(2, 0, WRITE, &p), -EINVAL);
+	close_all();
+}
+
+/* A look with pn_cache_covers() and a pin behind it would register the memory
+ * that is just being released. */
+static void a_pin_that_only_hits_does_not_bring_back_what_was_released(
+	void **state)
+{
+	struct pinion_pin p;
+	uint64_t before;
+
+	(void)state;
+	open_with((struct pn_cache_attr){ .no_merge = true }, NPAGES);
+	touch(2, 3);
+	before = registrations();
+	assert_true(covers(2, 3, WRITE));
+	release(3);
+	assert_int_equal(pin_hit(2, 3, WRITE, &p), -ENOENT);
+	assert_int_equal(registrations(), before);
+	assert_false(covers(2, 1, WRITE));
+	close_all();
+}
+
 /* --- the worker ----------------------------------------------------------- */
 
 static void assert_told(void)
@@ -960,6 +1070,8 @@ int main(int argc, char **argv)
 		TEST(a_release_that_has_ended_concerns_nobody),
 		TEST(keys_of_regions_that_are_dying_are_revoked),
 		TEST(keys_of_bypassing_pins_are_revoked),
+		TEST(an_unpin_ends_all_keys_of_a_bypassing_pin),
+		TEST(an_unpin_of_pinions_own_leaves_the_end_to_the_worker),
 		TEST(a_device_that_cannot_rekey_keeps_the_keys_in_use),
 		TEST(regions_are_the_whole_pages_that_the_device_takes),
 		TEST(only_a_release_of_exposed_pages_ends_an_exposure),
@@ -969,6 +1081,8 @@ int main(int argc, char **argv)
 		TEST(hints_say_what_a_pin_would_find),
 		TEST(hints_take_no_lock),
 		TEST(a_hint_holds_no_region_and_counts_as_no_use),
+		TEST(a_pin_that_only_hits_registers_nothing),
+		TEST(a_pin_that_only_hits_does_not_bring_back_what_was_released),
 		TEST(who_lets_regions_die_notifies_the_worker),
 		TEST(a_background_task_does_one_thing_at_a_time),
 	};

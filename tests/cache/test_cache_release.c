@@ -80,21 +80,6 @@ static int put_once(void *addr, size_t len)
 
 /* --- one release at a time ----------------------------------------------- */
 
-/* Makes the scene's memory usable again. False: the allocator has it. */
-static bool take_again(const struct release_case *way, const struct scene *s,
-		       bool *mapped)
-{
-	void *p =
-		mmap(s->target, s->len, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-
-	*mapped = p == s->target;
-	if (*mapped)
-		return true;
-	return way->exact &&
-	       !mprotect(s->target, s->len, PROT_READ | PROT_WRITE);
-}
-
 static bool claimed(enum pn_detection detection)
 {
 	return detection != PN_DETECTION_NONE &&
@@ -110,14 +95,13 @@ static void put_into_another(const struct release_case *way)
 	assert_ok(put_once(s.target, s.len));
 	print_message("%s: kept, bytes arrived\n", way->name);
 	way->release(&s);
-	if (way->clean)
-		way->clean(&s);
+	release_clean(way, &s);
 }
 
 /* Whether bytes were lost. */
 static bool loses(const struct release_case *way, enum pn_detection detection)
 {
-	bool lost = false, mapped = false, kept = false;
+	bool lost = false, usable = false, kept = false;
 	struct scene s = { 0 };
 
 	if (!way->prepare(&s)) {
@@ -127,10 +111,10 @@ static bool loses(const struct release_case *way, enum pn_detection detection)
 	assert_ok(put_once(s.target, s.len));
 	assert_ok(put_once(s.target, s.len));
 	if (way->release(&s))
-		kept = !take_again(way, &s, &mapped);
+		kept = !(usable = release_map_again(way, &s));
 	else
 		print_message("%s: refused here\n", way->name);
-	if (mapped || (way->exact && !kept)) {
+	if (usable || (way->exact && !kept)) {
 		int ret = put_once(s.target, s.len);
 
 		lost = ret == -EILSEQ;
@@ -141,10 +125,7 @@ static bool loses(const struct release_case *way, enum pn_detection detection)
 	}
 	if (kept)
 		put_into_another(way);
-	if (mapped)
-		munmap(s.target, s.len);
-	if (way->clean)
-		way->clean(&s);
+	release_clean(way, &s);
 	pn_cache_invalidate(f.cache, (uintptr_t)s.target, s.len);
 	return lost;
 }

@@ -150,7 +150,10 @@ static void do_unpin(struct record *r)
 	if (!h->live)
 		return;
 	use(r, h);
-	pn_cache_unpin(r->w->cache, &h->pin);
+	if (below(r, 2))
+		pn_cache_unpin(r->w->cache, &h->pin);
+	else
+		pn_cache_unpin_now(r->w->cache, &h->pin);
 	h->live = false;
 }
 

@@ -9,11 +9,12 @@
 struct values {
 	bool flag;
 	uint64_t number, bytes, time;
-	int choice;
+	int choice, when;
 	char text[PN_OPTION_TEXT_BYTES];
 };
 
-static const char *const choices[] = { "red", "green", NULL };
+static const char *const choices[] = { "red", "green", "yes", NULL };
+static const char *const when[] = { "maybe", "yes", "no", NULL };
 
 #define FIELD(name) offsetof(struct values, name)
 
@@ -23,6 +24,7 @@ static const struct pn_option table[] = {
 	{ "bytes", PN_OPTION_BYTES, "64K", "", FIELD(bytes), 0, 0, NULL },
 	{ "time", PN_OPTION_TIME, "5us", "", FIELD(time), 0, 0, NULL },
 	{ "choice", PN_OPTION_CHOICE, "red", "", FIELD(choice), 0, 0, choices },
+	{ "when", PN_OPTION_CHOICE, "maybe", "", FIELD(when), 1, 0, when },
 	{ "text", PN_OPTION_TEXT, "", "", FIELD(text), 0, 0, NULL },
 };
 
@@ -60,6 +62,23 @@ static void list_sets_what_it_names(void **state)
 	assert_int_equal(v.time, 10000000);
 	assert_int_equal(v.choice, 1);
 	assert_string_equal(v.text, "a=b");
+}
+
+static void a_name_alone_says_yes(void **state)
+{
+	struct values v;
+
+	(void)state;
+	assert_ok(parse("flag,when", &v, NULL));
+	assert_true(v.flag);
+	assert_int_equal(v.when, 1);
+	assert_ok(parse("when=no", &v, NULL));
+	assert_int_equal(v.when, 2);
+	assert_true(pn_option_is_flag(&table[0]));
+	assert_false(pn_option_is_flag(&table[1]));
+	assert_false(pn_option_is_flag(&table[4]));
+	assert_true(pn_option_is_flag(&table[5]));
+	assert_int_equal(parse("choice", &v, NULL), -EINVAL);
 }
 
 static void every_unit_is_understood(void **state)
@@ -136,7 +155,7 @@ static void too_long_a_text_is_refused(void **state)
 	(void)state;
 	memset(text, 'x', sizeof(text));
 	text[sizeof(text) - 1] = 0;
-	assert_int_equal(pn_option_parse(&table[5], text, &v, NULL), -EINVAL);
+	assert_int_equal(pn_option_parse(&table[6], text, &v, NULL), -EINVAL);
 	assert_string_equal(v.text, "old");
 }
 
@@ -166,6 +185,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(defaults_are_parsed),
 		TEST(list_sets_what_it_names),
+		TEST(a_name_alone_says_yes),
 		TEST(every_unit_is_understood),
 		TEST(nonsense_is_refused_with_a_reason),
 		TEST(refused_value_leaves_the_old_one),

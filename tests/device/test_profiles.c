@@ -10,10 +10,23 @@ static void register_costs_are_those_of_the_papers(void **state)
 			 15120);
 	assert_int_equal(pn_profile_register_ns(pn_profile_find("cx5"), 4),
 			 17000);
-	assert_int_equal(pn_profile_deregister_ns(pn_profile_find("cx5"), 100),
+	assert_int_equal(pn_profile_deregister_ns(pn_profile_find("cx5"), 1,
+						  100),
 			 14000);
 	assert_int_equal(pn_profile_register_ns(pn_profile_find("stria"), 512),
 			 310640);
+}
+
+static void a_batch_pays_once_unless_measured_otherwise(void **state)
+{
+	(void)state;
+	assert_int_equal(pn_profile_deregister_ns(pn_profile_find("cx5"), 5,
+						  100),
+			 14000);
+	/* cuMemHostUnregister() is called for each range. */
+	assert_int_equal(pn_profile_deregister_ns(pn_profile_find("h200"), 5,
+						  100),
+			 5 * 31000 + 6700);
 }
 
 static void bandwidths_are_ten_to_the_nine_bytes_per_second(void **state)
@@ -63,6 +76,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(register_costs_are_those_of_the_papers),
+		TEST(a_batch_pays_once_unless_measured_otherwise),
 		TEST(bandwidths_are_ten_to_the_nine_bytes_per_second),
 		TEST(none_costs_nothing),
 		TEST(every_profile_is_found_by_its_name),

@@ -218,6 +218,29 @@ static void what_arrived_before_can_be_polled(void **state)
 	pn_sim_close(sim);
 }
 
+/* Two lines of a script that fail one port, the second while the first one's
+ * event is queued: both messages are posted at once. */
+static void a_port_may_fail_twice(void **state)
+{
+	struct pn_sim *sim =
+		open_world("rails=2",
+			   "drop rail 1 of node 0 after 1 operations\n"
+			   "drop rail 1 of node 0 after 2 operations");
+	struct pn_device *a = pn_sim_rail(sim, 0, 1);
+	struct pn_peer *peer = connect_rail(sim, 1);
+	struct pn_completion c;
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++)
+		assert_ok(post_send(a, peer, "x", 1, i));
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_ok(next_completion(a, &c));
+		assert_int_equal(c.kind, PN_COMPLETION_OP);
+	}
+	expect_down(a, peer);
+	pn_sim_close(sim);
+}
+
 static void nothing_arrives_after_peer_down(void **state)
 {
 	struct pn_sim *sim = open_world("rails=2,cost=cx5", NULL);
@@ -388,6 +411,7 @@ int main(void)
 		TEST(the_limit_is_the_nodes),
 		TEST(a_port_fails_at_both_ends_and_alone),
 		TEST(what_arrived_before_can_be_polled),
+		TEST(a_port_may_fail_twice),
 		TEST(nothing_arrives_after_peer_down),
 		TEST(stalled_messages_do_not_arrive_after_peer_down),
 		TEST(a_port_that_failed_connects_to_nobody),

@@ -374,7 +374,7 @@ static void the_longest_record_fits_into_the_smallest_ring(void **state)
 	size_t bytes = pn_soft_channel_bytes(PN_SOFT_MIN_RING);
 	static char longest[PN_SOFT_MAX_SEND];
 	void *memory = aligned_alloc(PN_CACHELINE, bytes);
-	struct pn_soft_message m;
+	struct pn_soft_message m = { 0 };
 	struct pn_soft_tx tx;
 	struct pn_soft_rx rx;
 

@@ -9,6 +9,7 @@
  */
 #include "device/soft_util.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -439,6 +440,37 @@ static void endless_temporary_refusals_end_in_down(void **state)
 	puppet_close(&p);
 }
 
+/* The same in real time: some 250 answers, which take five seconds or more. */
+static void endless_temporary_refusals_end_in_time(void **state)
+{
+	struct pollfd hello = { .events = POLLIN };
+	struct pn_completion c;
+	struct pn_peer *peer;
+	unsigned nhellos = 0;
+	struct puppet p;
+
+	(void)state;
+	puppet_open(&p, false);
+	hello.fd = p.listener;
+	peer = attach(&p);
+	while (!pn_device_poll(p.device, &c, 1)) {
+		int sock;
+
+		if (poll(&hello, 1, 10) <= 0)
+			continue;
+		sock = receive_hello(&p);
+		send_hello(&p, sock, -EALREADY, 0);
+		close(sock);
+		nhellos++;
+	}
+	assert_int_equal(c.kind, PN_COMPLETION_PEER_DOWN);
+	assert_ptr_equal(c.peer, peer);
+	assert_int_equal(c.status, -ECONNREFUSED);
+	assert_int_equal(nhellos, PN_SOFT_CONNECT_NS /
+					  (PN_SOFT_RETRY_MS * PN_NS_PER_MS));
+	puppet_close(&p);
+}
+
 static void a_hello_is_accepted_after_a_temporary_refusal(void **state)
 {
 	struct pn_peer *peer;
@@ -479,6 +511,22 @@ static void a_hello_of_a_peer_that_is_up_reconnects(void **state)
 	}
 }
 
+/* The device is about to sleep, and the peer clears `sleeping`, as it does
+ * before it sends its wake-up. */
+static void arm_and_clear(const struct puppet *p)
+{
+	assert_ok(pn_device_arm(p->device));
+	assert_int_equal(
+		atomic_exchange(&pn_soft_of(p->device)->presence->sleeping, 0),
+		1);
+}
+
+static void assert_wakes(const struct puppet *p)
+{
+	assert_true(pn_device_sleep_on(pn_device_fd(p->device),
+				       pn_device_now(p->device) + TIMEOUT_NS));
+}
+
 /* A peer sends its last message and closes: its wake-up byte was not read when
  * the connection is removed from the epoll that the sleeper waits for. */
 static void a_wakeup_is_not_lost_when_the_peer_ends_at_once(void **state)
@@ -489,17 +537,48 @@ static void a_wakeup_is_not_lost_when_the_peer_ends_at_once(void **state)
 
 	(void)state;
 	peer = puppet_open_up(&p, false, &sock);
-	assert_ok(pn_device_arm(p.device));
-	assert_int_equal(
-		atomic_exchange(&pn_soft_of(p.device)->presence->sleeping, 0),
-		1);
+	arm_and_clear(&p);
 	assert_int_equal(send(sock, "", 1, MSG_NOSIGNAL), 1);
 	close(sock);
 	wait_until_read(&p);
 	wait_until_read(&p); /* the first may have been read before the end */
-	assert_true(pn_device_sleep_on(pn_device_fd(p.device),
-				       pn_device_now(p.device) + TIMEOUT_NS));
+	assert_wakes(&p);
 	assert_down(&p, peer);
+	puppet_close(&p);
+}
+
+/* The peer is up on its own side, sends a message, and so clears `sleeping`;
+ * this side then fails to come up (here: the answer lacks a file). */
+static void a_wakeup_is_not_lost_when_the_peer_does_not_come_up(void **state)
+{
+	struct pn_peer *peer;
+	struct puppet p;
+	int sock;
+
+	(void)state;
+	puppet_open(&p, false);
+	peer = attach(&p);
+	sock = receive_hello(&p);
+	arm_and_clear(&p);
+	send_hello(&p, sock, 0, 1);
+	assert_wakes(&p);
+	assert_down(&p, peer);
+	close(sock);
+	puppet_close(&p);
+}
+
+/* The peer clears `sleeping` and does not send its wake-up: it is stopped, or
+ * send() fails for want of memory. */
+static void a_wakeup_that_a_peer_does_not_send_is_made_up_for(void **state)
+{
+	struct puppet p;
+	int sock;
+
+	(void)state;
+	puppet_open_up(&p, false, &sock);
+	arm_and_clear(&p);
+	assert_wakes(&p);
+	close(sock);
 	puppet_close(&p);
 }
 
@@ -542,8 +621,12 @@ static void a_peer_that_writes_invalid_records_is_disconnected(void **state)
 
 const struct role roles[] = { { NULL, NULL } };
 
-int main(void)
+/* With an argument: what takes seconds. */
+int main(int argc, char **argv)
 {
+	const struct CMUnitTest slow[] = {
+		TEST(endless_temporary_refusals_end_in_time),
+	};
 	const struct CMUnitTest tests[] = {
 		TEST(a_withdrawn_hello_makes_no_peer),
 		TEST(a_withdrawn_hello_does_not_affect_an_attach),
@@ -557,8 +640,11 @@ int main(void)
 		TEST(a_hello_is_accepted_after_a_temporary_refusal),
 		TEST(a_hello_of_a_peer_that_is_up_reconnects),
 		TEST(a_wakeup_is_not_lost_when_the_peer_ends_at_once),
+		TEST(a_wakeup_is_not_lost_when_the_peer_does_not_come_up),
+		TEST(a_wakeup_that_a_peer_does_not_send_is_made_up_for),
 		TEST(a_peer_that_writes_invalid_records_is_disconnected),
 	};
 
-	return RUN_TESTS(tests);
+	(void)argv;
+	return argc > 1 ? RUN_TESTS(slow) : RUN_TESTS(tests);
 }

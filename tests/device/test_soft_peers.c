@@ -534,6 +534,63 @@ static void a_peer_that_cannot_be_watched_is_down(void **state)
 	assert_int_equal(test_descriptors(), before);
 }
 
+/* Messages with the files of an answer, and then others, that the kernel has no
+ * memory for. */
+static _Atomic int answers_lost, others_lost;
+
+ssize_t __real_sendmsg(int sock, const struct msghdr *msg, int flags);
+ssize_t __wrap_sendmsg(int sock, const struct msghdr *msg, int flags);
+
+ssize_t __wrap_sendmsg(int sock, const struct msghdr *msg, int flags)
+{
+	const struct cmsghdr *files =
+		msg->msg_controllen ? CMSG_FIRSTHDR(msg) : NULL;
+	bool answer = files && files->cmsg_len == CMSG_LEN(PN_SOFT_ANSWER_FDS *
+							   sizeof(int));
+
+	if ((answer && answers_lost && answers_lost--) ||
+	    (!files && others_lost && others_lost--)) {
+		errno = ENOBUFS;
+		return -1;
+	}
+	return __real_sendmsg(sock, msg, flags);
+}
+
+/* A device attaches to another whose answer is lost; returns what that ends
+ * with on both sides. */
+static enum pn_completion_kind attach_without_answer(void)
+{
+	unsigned before = test_descriptors();
+	struct pn_device *a = open_soft("soft"), *b = open_soft("soft");
+	enum pn_completion_kind kind;
+	struct pn_address address;
+	struct pn_peer *peer;
+
+	answers_lost = 1;
+	pn_device_address(b, &address);
+	assert_ok(pn_device_attach(a, &address, &peer));
+	kind = next_completion(a).kind;
+	assert_int_equal(next_completion(b).kind, kind);
+	assert_int_equal(answers_lost + others_lost, 0);
+	pn_device_close(a);
+	pn_device_close(b);
+	assert_int_equal(test_descriptors(), before);
+	return kind;
+}
+
+static void an_answer_that_cannot_be_sent_is_tried_again(void **state)
+{
+	(void)state;
+	assert_int_equal(attach_without_answer(), PN_COMPLETION_PEER_UP);
+}
+
+static void without_any_answer_both_sides_are_down(void **state)
+{
+	(void)state;
+	others_lost = 1;
+	assert_int_equal(attach_without_answer(), PN_COMPLETION_PEER_DOWN);
+}
+
 /* A device of a later version: refuses every hello. */
 static void *other_version(void *arg)
 {
@@ -858,6 +915,8 @@ int main(int argc, char **argv)
 		TEST(a_silent_connection_is_closed),
 		TEST(without_descriptors_connections_wait),
 		TEST(a_peer_that_cannot_be_watched_is_down),
+		TEST(an_answer_that_cannot_be_sent_is_tried_again),
+		TEST(without_any_answer_both_sides_are_down),
 		TEST(a_device_of_another_version_refuses_us),
 		TEST(devices_of_another_node_cannot_be_attached),
 		TEST(a_forked_child_allows_its_own_peers_to_trace),

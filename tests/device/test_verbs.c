@@ -3,14 +3,16 @@
  * Tests that need a real RDMA stack, between two adapters:
  *
  *   test_verbs SPEC SPEC [INTERFACE busy|idle|silent]
+ *   test_verbs SPEC SPEC ADAPTER removed
  *
  * This process uses the first adapter, a child the second. The child dies, or
  * the cable does: INTERFACE is taken down and up again, or drops all packets.
+ * Or the first adapter is removed, whose name is ADAPTER.
  * The latter is one test per run: afterwards rxe of Linux 6.1 cannot connect,
  * since the queue pair of the kernel's management packets is broken. Create the
  * adapters anew.
  */
-#include "test.h"
+#include "end.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -23,60 +25,11 @@
 #include "base/pages.h"
 #include "device/device.h"
 
-#define BYTES	    ((size_t)64 << 10)
-#define POSTS	    64
-/* Twenty times the device's limit: emulated machines are slow. */
-#define PATIENCE_NS (20 * PN_NS_PER_S)
-#define EXPOSED	    (PINION_ACCESS_REMOTE_WRITE | PINION_ACCESS_REMOTE_READ)
+#define BYTES ((size_t)64 << 10)
+#define POSTS 64
 
 static const char *specs[2];
 static const char *interface;
-
-struct hello {
-	struct pn_address address;
-	uint64_t addr, rkey;
-};
-
-/* One end: a device, and memory that the other end may access. */
-struct end {
-	struct pn_device *device;
-	struct pn_mr mr;
-	struct hello hello;
-};
-
-static void end_open(struct end *end, const char *spec)
-{
-	struct pn_mr *mr = &end->mr;
-	void *memory;
-
-	assert_ok(pn_device_open(spec, NULL, &end->device));
-	assert_ok(pn_pages_map(BYTES, NULL, &memory));
-	memset(memory, 0, BYTES);
-	*mr = (struct pn_mr){ .addr = memory, .len = BYTES, .access = EXPOSED };
-	assert_ok(pn_device_register(end->device, &mr, 1));
-	pn_device_address(end->device, &end->hello.address);
-	end->hello.addr = (uintptr_t)memory;
-	end->hello.rkey = mr->rkey;
-}
-
-static void end_close(struct end *end)
-{
-	struct pn_mr *mr = &end->mr;
-
-	pn_device_deregister(end->device, &mr, 1);
-	pn_pages_unmap(end->mr.addr, BYTES, NULL);
-	pn_device_close(end->device);
-}
-
-static bool next(struct end *end, struct pn_completion *out)
-{
-	uint64_t until = pn_device_now(end->device) + PATIENCE_NS;
-
-	while (!pn_device_poll(end->device, out, 1))
-		if (pn_device_wait(end->device, until))
-			return false;
-	return true;
-}
 
 /* A child with an end. It only makes progress, until it is killed. */
 struct child {
@@ -89,7 +42,7 @@ static void run_child(int to)
 	struct end end;
 	struct pn_completion c;
 
-	end_open(&end, specs[1]);
+	end_open(&end, specs[1], BYTES);
 	if (write(to, &end.hello, sizeof(end.hello)) < 0)
 		_exit(1);
 	for (;;) {
@@ -185,7 +138,7 @@ static void operations_to_a_killed_peer_complete(void **state)
 
 	(void)state;
 	child_start(&child);
-	end_open(&end, specs[0]);
+	end_open(&end, specs[0], BYTES);
 	peer = attach(&end, &child);
 	posted = post_writes(&end, peer, &child);
 	child_end(&child);
@@ -201,7 +154,7 @@ static void an_idle_peer_that_is_killed_goes_down(void **state)
 
 	(void)state;
 	child_start(&child);
-	end_open(&end, specs[0]);
+	end_open(&end, specs[0], BYTES);
 	peer = attach(&end, &child);
 	child_end(&child);
 	expect_completions_and_down(&end, peer, 0);
@@ -218,7 +171,7 @@ static void an_address_without_a_device_is_a_peer_that_is_down(void **state)
 	(void)state;
 	child_start(&child);
 	child_end(&child);
-	end_open(&end, specs[0]);
+	end_open(&end, specs[0], BYTES);
 	assert_ok(pn_device_attach(end.device, &child.hello.address, &peer));
 	assert_true(next(&end, &c));
 	assert_int_equal(c.kind, PN_COMPLETION_PEER_DOWN);
@@ -245,7 +198,7 @@ static void expect_completions_after(void (*cut)(const char *how),
 	unsigned posted;
 
 	child_start(&child);
-	end_open(&end, specs[0]);
+	end_open(&end, specs[0], BYTES);
 	peer = attach(&end, &child);
 	cut(off);
 	posted = post_writes(&end, peer, &child);
@@ -285,13 +238,67 @@ static void idle_peers_go_down_with_their_port(void **state)
 
 	(void)state;
 	child_start(&child);
-	end_open(&end, specs[0]);
+	end_open(&end, specs[0], BYTES);
 	peer = attach(&end, &child);
 	set_link("down");
 	expect_completions_and_down(&end, peer, 0);
 	set_link("up");
 	end_close(&end);
 	child_end(&child);
+}
+
+/* Begins to remove an adapter: the command ends when all have closed it. */
+static pid_t begin_removal(const char *adapter)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (!pid) {
+		execlp("rdma", "rdma", "link", "delete", adapter, NULL);
+		_exit(127);
+	}
+	return pid;
+}
+
+static void expect_writes(struct end *end, struct pn_peer *peer,
+			  const struct child *child)
+{
+	unsigned posted = post_writes(end, peer, child);
+	struct pn_completion c;
+
+	assert_true(posted > 0);
+	for (unsigned i = 0; i < posted; i++) {
+		assert_true(next(end, &c));
+		assert_int_equal(c.kind, PN_COMPLETION_OP);
+		assert_ok(c.status);
+	}
+}
+
+/* A program with two adapters. */
+static void a_removed_adapter_ends_its_peers_and_no_others(void **state)
+{
+	struct child child;
+	struct end removed, left;
+	struct pn_peer *peer, *other;
+	unsigned posted;
+	pid_t removal;
+
+	(void)state;
+	child_start(&child);
+	end_open(&removed, specs[0], BYTES);
+	end_open(&left, specs[1], BYTES);
+	peer = attach(&removed, &child);
+	other = attach(&left, &child);
+	posted = post_writes(&removed, peer, &child);
+	removal = begin_removal(interface);
+	expect_completions_and_down(&removed, peer, posted);
+	expect_writes(&left, other, &child);
+	end_close(&removed);
+	expect_writes(&left, other, &child);
+	end_close(&left);
+	child_end(&child);
+	/* Whatever became of the command: it may wait for this process. */
+	waitpid(removal, NULL, WNOHANG);
 }
 
 /* Copy on write must not move the parent's page away from the adapter. */
@@ -306,7 +313,7 @@ static void registered_memory_stays_the_parent_s_after_fork(void **state)
 
 	(void)state;
 	child_start(&child);
-	end_open(&end, specs[0]);
+	end_open(&end, specs[0], BYTES);
 	memory = end.mr.addr;
 	peer = attach(&end, &child);
 	sleeper.pid = fork();
@@ -338,8 +345,8 @@ static void detaching_ends_a_peer_on_both_sides(void **state)
 	struct end a, b;
 
 	(void)state;
-	end_open(&a, specs[0]);
-	end_open(&b, specs[1]);
+	end_open(&a, specs[0], BYTES);
+	end_open(&b, specs[1], BYTES);
 	assert_ok(pn_device_attach(a.device, &b.hello.address, &peer));
 	assert_true(next(&a, &c) && c.kind == PN_COMPLETION_PEER_UP);
 	assert_true(next(&b, &c) && c.kind == PN_COMPLETION_PEER_UP);
@@ -370,9 +377,14 @@ int main(int argc, char **argv)
 		TEST(operations_to_a_silent_peer_complete),
 	};
 
+	const struct CMUnitTest removed[] = {
+		TEST(a_removed_adapter_ends_its_peers_and_no_others),
+	};
+
 	if (argc != 3 && argc != 5) {
 		fprintf(stderr,
-			"usage: %s SPEC SPEC [INTERFACE busy|idle|silent]\n",
+			"usage: %s SPEC SPEC [INTERFACE busy|idle|silent | "
+			"ADAPTER removed]\n",
 			argv[0]);
 		return 2;
 	}
@@ -384,7 +396,8 @@ int main(int argc, char **argv)
 	if (argc == 3)
 		return RUN_TESTS(peers);
 	interface = argv[3];
-	return !strcmp(argv[4], "busy")	  ? RUN_TESTS(busy)
-	       : !strcmp(argv[4], "idle") ? RUN_TESTS(idle)
-					  : RUN_TESTS(silent);
+	return !strcmp(argv[4], "busy")	     ? RUN_TESTS(busy)
+	       : !strcmp(argv[4], "idle")    ? RUN_TESTS(idle)
+	       : !strcmp(argv[4], "removed") ? RUN_TESTS(removed)
+					     : RUN_TESTS(silent);
 }

@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,8 @@ struct standin {
 	uint64_t (*calls)(const char *symbol);
 	void (*after)(const char *symbol, uint64_t n, void (*fn)(void *arg),
 		      void *arg);
+	int (*peek)(void *to, uintptr_t at, size_t bytes);
+	int (*poke)(const void *from, uintptr_t at, size_t bytes);
 };
 
 /* Ends the program with 77 where there is no driver. */
@@ -48,7 +51,10 @@ static inline bool gpu_standin(struct standin *out)
 	*(void **)&out->get = dlsym(library, "pinion_standin_get");
 	*(void **)&out->calls = dlsym(library, "pinion_standin_calls");
 	*(void **)&out->after = dlsym(library, "pinion_standin_after");
-	return out->set && out->get && out->calls && out->after;
+	*(void **)&out->peek = dlsym(library, "pinion_standin_peek");
+	*(void **)&out->poke = dlsym(library, "pinion_standin_poke");
+	return out->set && out->get && out->calls && out->after && out->peek &&
+	       out->poke;
 }
 
 static inline struct standin standin_or_skip(void)
@@ -79,6 +85,31 @@ static inline char *gpu_map(size_t bytes)
 
 	assert_ptr_not_equal(at, MAP_FAILED);
 	return at;
+}
+
+/* Below the addresses that the kernel gives away by itself: what a test unmaps
+ * in between is not given to another thread before the test maps it again. A
+ * sanitizer may not allow these addresses. */
+#define GPU_LOW_ADDRESSES UINT64_C(0x200000000000)
+#define GPU_LOW_END	  UINT64_C(0x300000000000)
+
+static inline char *gpu_map_low(size_t bytes)
+{
+	static _Atomic uintptr_t next = GPU_LOW_ADDRESSES;
+	uintptr_t step = (bytes + 8191) & ~(uintptr_t)4095;
+	void *at = mmap((void *)atomic_fetch_add(&next, step), bytes,
+			PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			0);
+
+	assert_ptr_not_equal(at, MAP_FAILED);
+	return at;
+}
+
+/* Whether nobody else gets addresses in between. */
+static inline bool gpu_is_low(const void *at)
+{
+	return (uintptr_t)at >= GPU_LOW_ADDRESSES &&
+	       (uintptr_t)at < GPU_LOW_END;
 }
 
 /* Bytes that depend on the seed and on their place. */

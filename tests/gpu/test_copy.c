@@ -6,6 +6,7 @@
 
 #include "copy/choose.h"
 #include "copy_rig.h"
+#include "remap.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -58,6 +59,17 @@ static size_t wrong_there(pn_cu_deviceptr at, size_t bytes, uint64_t seed)
 	return gpu_wrong_there(rig.cu, at, bytes, seed);
 }
 
+static void copy_there_and_back(char *at, size_t bytes, uint64_t seed)
+{
+	gpu_fill(at, bytes, seed);
+	assert_int_equal(to_gpu(at, bytes), 0);
+	/* The source has been read. */
+	memset(at, 0, bytes);
+	assert_int_equal(wrong_there(there, bytes, seed), 0);
+	assert_int_equal(from_gpu(at, bytes), 0);
+	assert_int_equal(gpu_wrong(at, bytes, seed), 0);
+}
+
 /* --- bytes ---------------------------------------------------------------- */
 
 static const size_t sizes[] = {
@@ -74,13 +86,7 @@ static void bytes_arrive_whatever_the_size(void **state)
 		size_t bytes = sizes[i];
 		char *map = gpu_map(bytes + 4096), *at = map + 24;
 
-		gpu_fill(at, bytes, i);
-		assert_int_equal(to_gpu(at, bytes), 0);
-		/* The source has been read. */
-		memset(at, 0, bytes);
-		assert_int_equal(wrong_there(there, bytes, i), 0);
-		assert_int_equal(from_gpu(at, bytes), 0);
-		assert_int_equal(gpu_wrong(at, bytes, i), 0);
+		copy_there_and_back(at, bytes, i);
 		munmap(map, bytes + 4096);
 	}
 	assert_true(rig_stats(&rig).bounced > 0);
@@ -208,6 +214,38 @@ static void a_request_orders_what_the_stream_gets_later(void **state)
 		sched_yield();
 	assert_int_equal(gpu_wrong(at, bytes, 5), 0);
 	assert_int_equal(rig_stats(&rig).bounced, 4);
+	munmap(at, bytes);
+	end();
+}
+
+/* The copy stands in the stream behind the request, whose job has not been
+ * joined yet: it must not take what the request needs. The budget has room for
+ * one staging set. */
+static void a_copy_behind_a_request_leaves_it_what_it_needs(void **state)
+{
+	const struct rig_attr attr = { .workers = 1, .max_bytes = 200 << 10 };
+	const size_t bytes = 2 * MIB;
+	struct pinion_cuda_request *request;
+	char *at = gpu_map(bytes), *back = gpu_map(bytes);
+	struct pn_copy_op op;
+
+	(void)state;
+	begin(&attr);
+	alarm(120); /* ends a test that hangs */
+	op = (struct pn_copy_op){ .dst = (void *)(uintptr_t)there,
+				  .src = at,
+				  .bytes = bytes,
+				  .stream = stream };
+	for (unsigned i = 0; i < 50; i++) {
+		gpu_fill(at, bytes, i);
+		assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
+		assert_int_equal(from_gpu(back, bytes), 0);
+		assert_int_equal(gpu_wrong(back, bytes, i), 0);
+		assert_int_equal(pn_copy_request_wait(request, PINION_FOREVER),
+				 0);
+	}
+	alarm(0);
+	munmap(back, bytes);
 	munmap(at, bytes);
 	end();
 }
@@ -359,6 +397,10 @@ static void a_copy_between_registered_and_other_host_memory(void **state)
 	end();
 }
 
+/* Threads that copy at the same time. None of them maps or unmaps memory
+ * meanwhile: a copy during a release takes another path. */
+static pthread_barrier_t copiers;
+
 /* Copies registered memory to a part of the GPU's memory and back. */
 static void *copy_registered_often(void *arg)
 {
@@ -367,6 +409,7 @@ static void *copy_registered_often(void *arg)
 	size_t wrong = 0;
 
 	rig.cu->ctx_set_current(rig.context);
+	pthread_barrier_wait(&copiers);
 	for (unsigned i = 0; i < 20; i++) {
 		wrong += (size_t)rig_copy(&rig, part, (uintptr_t)at, KEPT_BYTES,
 					  PN_CU_STREAM_PER_THREAD);
@@ -375,6 +418,7 @@ static void *copy_registered_often(void *arg)
 					  PN_CU_STREAM_PER_THREAD);
 		wrong += gpu_wrong(at, KEPT_BYTES, part);
 	}
+	pthread_barrier_wait(&copiers);
 	munmap(at, KEPT_BYTES);
 	return (void *)wrong;
 }
@@ -387,6 +431,7 @@ static void threads_copy_registered_memory(void **state)
 
 	(void)state;
 	begin(&attr);
+	pthread_barrier_init(&copiers, NULL, 4);
 	for (uintptr_t i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, copy_registered_often,
 			       (void *)i);
@@ -394,6 +439,7 @@ static void threads_copy_registered_memory(void **state)
 		pthread_join(threads[i], &wrong);
 		assert_null(wrong);
 	}
+	pthread_barrier_destroy(&copiers);
 	assert_int_equal(rig_stats(&rig).registered, 4 * 20 * 2);
 	end();
 }
@@ -501,59 +547,79 @@ static void a_range_registered_in_part_is_copied(void **state)
 	end();
 }
 
+/* --- explaining ----------------------------------------------------------- */
+
+enum { DRIVER, BOUNCE, PIPELINE, BACKGROUND, NMETHODS };
+
+/* The method that is chosen; the means of all of them. */
+static unsigned explain(size_t bytes, uint64_t reuse, double mean[NMETHODS])
+{
+	const struct pinion_explain_attr attr = { .len = bytes,
+						  .reuse = reuse };
+	struct pinion_explanation e;
+	unsigned chosen = NMETHODS;
+
+	for (unsigned i = 0; i < NMETHODS; i++) {
+		assert_ok(pn_copier_explain(rig.copier, &attr, i, &e));
+		mean[i] = e.mean_ns;
+		if (e.chosen)
+			chosen = i;
+	}
+	assert_int_equal(pn_copier_explain(rig.copier, &attr, NMETHODS, &e),
+			 -ENOENT);
+	return chosen;
+}
+
+static void assert_near(double a, double b)
+{
+	assert_true(a > 0.9999 * b && a < 1.0001 * b);
+}
+
+/* Bounce buffers reach 55 GB/s here, registered memory 200. */
+static void the_reuse_of_a_buffer_decides_how_it_is_copied(void **state)
+{
+	const struct rig_attr attr = { .workers = 4, .keep = true };
+	const size_t bytes = 64 * MIB;
+	const double bounce = (double)bytes / 55, kept = (double)bytes / 200;
+	double mean[NMETHODS];
+
+	(void)state;
+	begin(&attr);
+	rig.device->costs.put_byte_ns = 1 / 200.0;
+	rig.device->costs.put_ns = 0;
+	/* The cost of one use, if there is no second. 0 stands for 1. */
+	for (unsigned reuse = 0; reuse < 2; reuse++) {
+		assert_int_equal(explain(bytes, reuse, mean), BOUNCE);
+		assert_near(mean[BACKGROUND], bounce);
+	}
+	assert_int_equal(explain(bytes, 2, mean), BACKGROUND);
+	assert_near(mean[BACKGROUND], (bounce + kept) / 2);
+	for (unsigned reuse = 3; reuse < 1000; reuse *= 3) {
+		assert_int_equal(explain(bytes, reuse, mean), BACKGROUND);
+		assert_near(mean[BACKGROUND],
+			    (2 * bounce + (reuse - 2) * kept) / reuse);
+		assert_near(mean[BOUNCE], bounce);
+		assert_near(mean[DRIVER], (double)bytes / 7);
+	}
+	/* Below the size from which the engine copies. */
+	assert_int_equal(explain(RIG_BLOCK - 1, 100, mean), DRIVER);
+	end();
+}
+
+static void without_keeping_no_reuse_registers_a_buffer(void **state)
+{
+	const struct rig_attr attr = { .workers = 4 };
+	double mean[NMETHODS];
+
+	(void)state;
+	begin(&attr);
+	rig.device->costs.put_byte_ns = 1 / 200.0;
+	assert_int_equal(explain(64 * MIB, 1000, mean), BOUNCE);
+	assert_true(mean[BACKGROUND] < mean[BOUNCE]);
+	end();
+}
+
 /* --- releases ------------------------------------------------------------- */
-
-static void release_munmap(char *at, size_t bytes)
-{
-	munmap(at, bytes);
-	assert_ptr_equal(mmap(at, bytes, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-			 at);
-}
-
-static void release_dontneed(char *at, size_t bytes)
-{
-	assert_int_equal(madvise(at, bytes, MADV_DONTNEED), 0);
-}
-
-static void release_fixed(char *at, size_t bytes)
-{
-	assert_ptr_equal(mmap(at, bytes, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-			 at);
-}
-
-static void release_mremap(char *at, size_t bytes)
-{
-	char *other = gpu_map(bytes);
-
-	assert_ptr_equal(mremap(other, bytes, bytes,
-				MREMAP_MAYMOVE | MREMAP_FIXED, at),
-			 at);
-}
-
-static void release_moved_away(char *at, size_t bytes)
-{
-	char *other = gpu_map(bytes);
-
-	assert_ptr_equal(mremap(at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
-				other),
-			 other);
-	assert_ptr_equal(mmap(at, bytes, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-			 at);
-	munmap(other, bytes);
-}
-
-static void release_part(char *at, size_t bytes)
-{
-	release_munmap(at + bytes / 2, 4096);
-}
-
-static void (*const releases[])(char *at, size_t bytes) = {
-	release_munmap, release_dontneed,   release_fixed,
-	release_mremap, release_moved_away, release_part,
-};
 
 static void new_bytes_arrive_after_every_kind_of_release(void **state)
 {
@@ -568,7 +634,7 @@ static void new_bytes_arrive_after_every_kind_of_release(void **state)
 		skip();
 	}
 	at = gpu_map(bytes);
-	for (unsigned i = 0; i < PN_ARRAY_LEN(releases); i++) {
+	for (unsigned i = 0; i < PN_ARRAY_LEN(remaps); i++) {
 		gpu_fill(at, bytes, 100 + i);
 		assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)at,
 						   bytes,
@@ -576,7 +642,7 @@ static void new_bytes_arrive_after_every_kind_of_release(void **state)
 				 0);
 		assert_int_equal(to_gpu(at, bytes), 0);
 		assert_int_equal(rig_stats(&rig).registered, i + 1);
-		releases[i](at, bytes);
+		assert_true(remaps[i].fn(at, bytes));
 		gpu_fill(at, bytes, 200 + i);
 		assert_int_equal(to_gpu(at, bytes), 0);
 		assert_int_equal(wrong_there(there, bytes, 200 + i), 0);
@@ -612,13 +678,13 @@ static void what_was_released_is_shared_with_nobody(void **state)
 		end();
 		skip();
 	}
-	for (unsigned i = 0; i < PN_ARRAY_LEN(releases); i++) {
+	for (unsigned i = 0; i < PN_ARRAY_LEN(remaps); i++) {
 		at = gpu_map(bytes);
 		gpu_fill(at, bytes, 1);
 		assert_int_equal(pn_cache_pin(rig.cache, at, bytes,
 					      access | PINION_PIN_BYPASS, &pin),
 				 0);
-		releases[i](at, bytes);
+		assert_true(remaps[i].fn(at, bytes));
 		gpu_fill(at, bytes, 2 + i);
 		assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)at,
 						   bytes, access),
@@ -693,13 +759,43 @@ static void a_tiny_budget_leaves_it_to_the_driver(void **state)
 	end();
 }
 
+/* Pins of the program take the whole budget: no bounce buffers, and what they
+ * cover stays registered, which the driver refuses to copy with the rest. */
+static void a_pinned_part_is_copied_without_a_budget(void **state)
+{
+	const struct rig_attr attr = { .max_bytes = 64 << 10, .keep = true };
+	const size_t bytes = MIB;
+	struct pinion_pin pin;
+	char *at, *other;
+
+	(void)state;
+	begin(&attr);
+	at = gpu_map(bytes);
+	other = gpu_map(bytes);
+	assert_int_equal(pn_cache_pin(rig.cache, at + 300000, 60000,
+				      PINION_ACCESS_LOCAL_WRITE, &pin),
+			 0);
+	for (unsigned i = 0; i < 3; i++) {
+		copy_there_and_back(at, bytes, i);
+		assert_int_equal(rig_copy(&rig, (uintptr_t)other, (uintptr_t)at,
+					  bytes, stream),
+				 0);
+		assert_int_equal(rig.cu->ctx_synchronize(), 0);
+		assert_int_equal(gpu_wrong(other, bytes, i), 0);
+	}
+	assert_int_equal(rig_stats(&rig).bounced, 0);
+	pn_cache_unpin(rig.cache, &pin);
+	munmap(other, bytes);
+	munmap(at, bytes);
+	end();
+}
+
 static void errors_of_the_driver_are_returned(void **state)
 {
 	static const char *const failures[] = {
 		"fail=cuMemcpyHtoDAsync_v2/1/2",
 		"fail=cuMemcpyHtoDAsync_v2/3/2",
 		"fail=cuStreamWriteValue32_v2/2/2",
-		"fail=cuStreamCreate/1/2",
 		"fail=cuStreamWaitEvent/1/2",
 	};
 	const struct rig_attr attr = { .workers = 3 };
@@ -721,6 +817,25 @@ static void errors_of_the_driver_are_returned(void **state)
 		end();
 	}
 	munmap(at, bytes);
+}
+
+/* A GPU without memory: the engine has no streams of its own. */
+static void without_streams_the_driver_copies(void **state)
+{
+	const struct rig_attr attr = { .workers = 3 };
+	const size_t bytes = 2 * MIB;
+	char *at;
+
+	(void)state;
+	(void)standin_or_skip();
+	begin(&attr);
+	at = gpu_map(bytes);
+	set_standin("fail=cuStreamCreate/0/2");
+	copy_there_and_back(at, bytes, 1);
+	assert_int_equal(rig_stats(&rig).bounced, 0);
+	set_standin("fail=none");
+	munmap(at, bytes);
+	end();
 }
 
 static void a_captured_stream_is_left_to_the_driver(void **state)
@@ -753,6 +868,95 @@ static void a_captured_stream_is_left_to_the_driver(void **state)
 		assert_int_equal(destroy(graph), 0);
 	munmap(at, bytes);
 	end();
+}
+
+/* What cudaDeviceReset() does; then the program begins anew. */
+static void reset_context(void)
+{
+	pn_cu_result (*reset)(pn_cu_device);
+
+	*(void **)&reset = dlsym(rig.cu->library, "cuDevicePrimaryCtxReset_v2");
+	assert_int_equal(reset(0), 0);
+	rig.context = gpu_use_primary(rig.cu);
+	assert_int_equal(rig.cu->mem_alloc(&there, THERE_BYTES), 0);
+	assert_int_equal(rig.cu->stream_create(&stream,
+					       PN_CU_STREAM_NON_BLOCKING),
+			 0);
+}
+
+static void start_and_wait(void *dst, const void *src, size_t bytes)
+{
+	const struct pn_copy_op op = {
+		.dst = dst, .src = src, .bytes = bytes, .stream = stream
+	};
+	struct pinion_cuda_request *request;
+
+	assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
+	assert_int_equal(pn_copy_request_wait(request, PINION_FOREVER), 0);
+}
+
+static void copy_all_ways(char *at, size_t bytes, uint64_t seed)
+{
+	gpu_fill(at, bytes, seed);
+	assert_int_equal(to_gpu(at, bytes), 0);
+	assert_int_equal(wrong_there(there, bytes, seed), 0);
+	memset(at, 0, bytes);
+	assert_int_equal(from_gpu(at, bytes), 0);
+	assert_int_equal(gpu_wrong(at, bytes, seed), 0);
+	gpu_fill(at, bytes, seed + 1);
+	start_and_wait((void *)(uintptr_t)there, at, bytes);
+	assert_int_equal(wrong_there(there, bytes, seed + 1), 0);
+}
+
+/* What the engine made in the context before is made anew. */
+static void copies_go_on_after_a_context_was_reset(void **state)
+{
+	const struct rig_attr attr = { .workers = 3, .keep = true };
+	const size_t bytes = 2 * MIB;
+	uint64_t mixed, registered;
+	struct standin s;
+	char *at[4], *kept;
+
+	(void)state;
+	begin(&attr);
+	at[0] = gpu_map(bytes);
+	kept = map_registered(1);
+	copy_all_ways(at[0], bytes, 10);
+	copy_all_ways(kept, KEPT_BYTES, 20);
+	for (unsigned i = 1; i < 4; i++) {
+		reset_context();
+		at[i] = gpu_map(bytes);
+		copy_all_ways(at[i], bytes, 100 * i);
+		copy_all_ways(kept, KEPT_BYTES, 100 * i + 10);
+		/* Also memory that was registered comes again. */
+		pn_cache_flush(rig.cache);
+		assert_int_equal(pn_cache_prefetch(rig.cache, (uintptr_t)kept,
+						   KEPT_BYTES,
+						   PINION_ACCESS_LOCAL_WRITE),
+				 0);
+		registered = rig_stats(&rig).registered;
+		copy_all_ways(kept, KEPT_BYTES, 100 * i + 20);
+		assert_true(rig_stats(&rig).registered > registered);
+		/* And the bounce buffers: the driver refuses this one. */
+		assert_int_equal(pn_cache_prefetch(rig.cache,
+						   (uintptr_t)at[i] + MIB,
+						   RIG_BLOCK,
+						   PINION_ACCESS_LOCAL_WRITE),
+				 0);
+		mixed = rig_stats(&rig).mixed;
+		copy_all_ways(at[i], bytes, 100 * i + 30);
+		assert_true(rig_stats(&rig).mixed > mixed);
+	}
+	reset_context();
+	munmap(kept, KEPT_BYTES);
+	for (unsigned i = 0; i < 4; i++)
+		munmap(at[i], bytes);
+	end();
+	if (gpu_standin(&s)) {
+		assert_int_equal(s.get("registrations"), 0);
+		assert_int_equal(s.get("faults"), 0);
+		assert_int_equal(s.get("events"), 0);
+	}
 }
 
 /* --- threads -------------------------------------------------------------- */
@@ -837,6 +1041,8 @@ int main(void)
 		cmocka_unit_test(a_copy_in_the_legacy_stream_waits_for_others),
 		cmocka_unit_test(a_request_orders_what_the_stream_gets_later),
 		cmocka_unit_test(
+			a_copy_behind_a_request_leaves_it_what_it_needs),
+		cmocka_unit_test(
 			requests_work_without_stream_memory_operations),
 		cmocka_unit_test(nothing_stays_registered_unless_asked_for),
 		cmocka_unit_test(
@@ -849,12 +1055,18 @@ int main(void)
 		cmocka_unit_test(
 			a_refused_registration_concerns_no_other_buffer),
 		cmocka_unit_test(a_range_registered_in_part_is_copied),
+		cmocka_unit_test(
+			the_reuse_of_a_buffer_decides_how_it_is_copied),
+		cmocka_unit_test(without_keeping_no_reuse_registers_a_buffer),
 		cmocka_unit_test(new_bytes_arrive_after_every_kind_of_release),
 		cmocka_unit_test(what_was_released_is_shared_with_nobody),
 		cmocka_unit_test(one_disturbed_copy_does_not_decide),
 		cmocka_unit_test(a_tiny_budget_leaves_it_to_the_driver),
+		cmocka_unit_test(a_pinned_part_is_copied_without_a_budget),
 		cmocka_unit_test(errors_of_the_driver_are_returned),
+		cmocka_unit_test(without_streams_the_driver_copies),
 		cmocka_unit_test(a_captured_stream_is_left_to_the_driver),
+		cmocka_unit_test(copies_go_on_after_a_context_was_reset),
 		cmocka_unit_test(sixteen_threads_copy_at_once),
 	};
 

@@ -239,6 +239,48 @@ static void memory_may_go_while_a_copy_is_under_way(void **state)
 	end();
 }
 
+/* --- a context that cannot be entered ------------------------------------- */
+
+/* A handle stays good while nobody knows whether its copy has ended. With its
+ * context the copy is gone, and nothing stays pinned. */
+static void a_request_ends_with_its_context_alone(void **state)
+{
+	struct pinion_cuda_request *request;
+	struct pn_copy_op op = { .bytes = BYTES };
+	char *at;
+
+	(void)state;
+	begin();
+	at = gpu_map(BYTES);
+	gpu_fill(at, BYTES, OLD);
+	op.dst = (void *)(uintptr_t)there;
+	op.src = at;
+	op.stream = stream;
+	for (unsigned i = 0; i < 2; i++) {
+		register_it(at);
+		assert_int_equal(pn_copier_start(rig.copier, &op, &request), 0);
+		assert_int_equal(rig.cu->ctx_synchronize(), 0);
+		assert_int_equal(standin.set("fail=cuCtxPushCurrent_v2/1/2"),
+				 0);
+		assert_int_equal(pn_copy_request_test(request), -EAGAIN);
+		assert_int_equal(standin.set("fail=cuCtxPushCurrent_v2/1/2"),
+				 0);
+		assert_int_equal(pn_copy_request_wait(request, PINION_FOREVER),
+				 -ETIMEDOUT);
+		if (i)
+			assert_int_equal(
+				standin.set("fail=cuCtxPushCurrent_v2/1/709"),
+				0);
+		assert_int_equal(pn_copy_request_wait(request, PINION_FOREVER),
+				 i ? -ENODEV : 0);
+		assert_int_equal(standin.set("fail=none"), 0);
+		pn_cache_flush(rig.cache);
+		assert_int_equal(rig.budget.regions, 0);
+	}
+	munmap(at, BYTES);
+	end();
+}
+
 /* --- early notices -------------------------------------------------------- */
 
 /* Between the notice and the end of a release the background would register
@@ -274,6 +316,7 @@ int main(void)
 		TEST(a_copy_refused_by_the_gate_is_done_all_the_same),
 		TEST(memory_may_change_after_every_question),
 		TEST(memory_may_go_while_a_copy_is_under_way),
+		TEST(a_request_ends_with_its_context_alone),
 		TEST(with_early_notices_the_background_registers_nothing),
 	};
 

@@ -7,6 +7,7 @@
 
 #include <pinion/pinion.h>
 
+#include "base/clock.h"
 #include "context.h"
 #include "device/blocking.h"
 #include "device/cuda/blocks.h"
@@ -14,6 +15,7 @@
 #include "device/cuda/gate.h"
 #include "device/measure.h"
 #include "gpu_util.h"
+#include "pinned_pages.h"
 
 #define MIB   ((size_t)1 << 20)
 #define PAGE  ((size_t)4096)
@@ -263,6 +265,75 @@ static void a_wait_ends_by_wake_or_deadline(void **state)
  */
 
 /* The driver refuses to register a byte twice; the device shares. */
+/* Other processes pin memory, too, so the kernel counts at least ours, and
+ * sometimes ours alone. A stand-in that stops pinning, or a driver whose pages
+ * the kernel does not see, is never equal. */
+#define ATTEMPTS 200
+
+/* Pages that the kernel counted beside ours while BYTES were registered;
+ * negative: less than ours. */
+static int64_t acquired_beside(char *at, struct pn_mr *mr)
+{
+	struct pinned_pages before, after;
+
+	assert_true(pinned_pages_read(&before));
+	*mr = reg_ok(at, BYTES);
+	assert_true(pinned_pages_read(&after));
+	return (int64_t)(after.acquired - before.acquired) -
+	       (int64_t)(BYTES / PAGE);
+}
+
+/* The same while they were deregistered. Old kernels release a buffer of an
+ * io_uring, as the stand-in has them, about a second late. */
+static int64_t released_beside(struct pn_mr *mr, int64_t slack)
+{
+	uint64_t end = pn_clock_ns() + 60 * PN_NS_PER_S;
+	struct pinned_pages before, after;
+	int64_t beside;
+
+	assert_true(pinned_pages_read(&before));
+	dereg(mr);
+	do {
+		assert_true(pinned_pages_read(&after));
+		beside = (int64_t)(after.released - before.released) -
+			 (int64_t)(BYTES / PAGE);
+	} while (beside < -slack && pn_clock_ns() < end);
+	return beside;
+}
+
+static void the_kernel_counts_the_pages_that_we_register(void **state)
+{
+	int64_t slack, acquired = INT64_MAX, released = INT64_MAX, n;
+	struct pinned_pages now;
+	struct pn_mr mr;
+	char *at;
+
+	(void)state;
+	if (!pinned_pages_read(&now)) {
+		print_message("no nr_foll_pin_acquired in /proc/vmstat\n");
+		skip();
+	}
+	slack = (int64_t)pinned_pages_slack();
+	at = gpu_map(BYTES);
+	/* Of a huge page an io_uring keeps one page pinned. */
+	madvise(at, BYTES, MADV_NOHUGEPAGE);
+	memset(at, 1, BYTES);
+	for (unsigned i = 0;
+	     i < ATTEMPTS && (acquired > slack || released > slack); i++) {
+		n = acquired_beside(at, &mr);
+		assert_true(n >= -slack);
+		acquired = n < acquired ? n : acquired;
+		n = released_beside(&mr, slack);
+		assert_true(n >= -slack);
+		released = n < released ? n : released;
+	}
+	printf("pages beside ours: %lld acquired, %lld released\n",
+	       (long long)acquired, (long long)released);
+	assert_true(acquired <= slack);
+	assert_true(released <= slack);
+	munmap(at, BYTES);
+}
+
 static void overlapping_registrations_share(void **state)
 {
 	char *at = gpu_map(BYTES);
@@ -519,6 +590,37 @@ static void failures_of_the_driver_become_errors(void **state)
 	munmap(at, BYTES);
 }
 
+/* The driver refuses the first of two for ever. */
+static void a_block_that_never_ends_keeps_no_other(void **state)
+{
+	struct standin s = standin_or_skip();
+	struct pn_mr first, second, *mr;
+	char *at = gpu_map(BYTES);
+
+	(void)state;
+	first = reg_ok(at, MIB);
+	second = reg_ok(at + 2 * MIB, MIB);
+	assert_ok(s.set("fail=cuMemHostUnregister/0/999"));
+	mr = &second;
+	pn_device_deregister(device, &mr, 1);
+	mr = &first;
+	pn_device_deregister(device, &mr, 1);
+	assert_true(pn_device_still_registered(device, &first));
+	assert_true(pn_device_still_registered(device, &second));
+	assert_ok(s.set("fail=none"));
+	assert_ok(s.set("fail=cuMemHostUnregister/1/999"));
+	mr = &second;
+	pn_device_deregister(device, &mr, 1);
+	assert_false(pn_device_still_registered(device, &second));
+	assert_int_equal(s.get("registrations"), 1);
+	assert_ok(s.set("fail=none"));
+	mr = &first;
+	pn_device_deregister(device, &mr, 1);
+	assert_false(pn_device_still_registered(device, &first));
+	assert_int_equal(s.get("registrations"), 0);
+	munmap(at, BYTES);
+}
+
 static void costs_are_measured(void **state)
 {
 	struct pn_measure_regressions fits;
@@ -614,6 +716,7 @@ int main(void)
 		TEST(bad_operations_are_refused),
 		TEST(a_queue_that_is_full_says_so),
 		TEST(a_wait_ends_by_wake_or_deadline),
+		TEST(the_kernel_counts_the_pages_that_we_register),
 		TEST(overlapping_registrations_share),
 		TEST(exactly_the_bytes_are_registered),
 		TEST(long_registrations_are_divided_if_allowed),
@@ -624,6 +727,7 @@ int main(void)
 		TEST(the_callers_context_is_used_and_restored),
 		TEST(a_global_capture_survives_registering),
 		TEST(failures_of_the_driver_become_errors),
+		TEST(a_block_that_never_ends_keeps_no_other),
 		TEST(costs_are_measured),
 		TEST(threads_register_overlapping_ranges),
 		TEST(a_context_that_was_reset_is_replaced),

@@ -11,6 +11,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/gate.h"
 #include "gpu_util.h"
+#include "remap.h"
 
 #define MIB   ((size_t)1 << 20)
 #define BYTES (4 * MIB)
@@ -165,38 +166,6 @@ static void heaps_stay_registered(void **state)
 /* --- staleness ---------------------------------------------------------------
  */
 
-enum release { UNMAP, REMAP_OVER, DONTNEED, MOVED, SHRUNK, NRELEASES };
-
-/* Releases [at, + bytes) in one of the ways, and maps it again. */
-static void release(enum release how, char *at, size_t bytes)
-{
-	void *moved;
-
-	switch (how) {
-	case UNMAP:
-		munmap(at, bytes);
-		break;
-	case DONTNEED:
-		madvise(at, bytes, MADV_DONTNEED);
-		return;
-	case MOVED:
-		moved = mremap(at, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
-			       gpu_map(bytes));
-		assert_ptr_not_equal(moved, MAP_FAILED);
-		munmap(moved, bytes);
-		break;
-	case SHRUNK:
-		assert_ptr_equal(mremap(at, bytes, 4096, 0), at);
-		munmap(at, 4096);
-		break;
-	default:
-		break;
-	}
-	assert_ptr_equal(mmap(at, bytes, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
-			 at);
-}
-
 /* Kept registered, released, pinned again: the copy has the new bytes. */
 static void no_release_delivers_old_bytes(void **state)
 {
@@ -204,13 +173,13 @@ static void no_release_delivers_old_bytes(void **state)
 	struct pinion_pin pin;
 
 	(void)state;
-	for (enum release how = 0; how < NRELEASES; how++) {
+	for (unsigned how = 0; how < PN_ARRAY_LEN(remaps); how++) {
 		char *at = gpu_map(BYTES);
 
 		gpu_fill(at, BYTES, 1);
 		pin = pin_ok(context, at, BYTES);
 		pinion_unpin(context, &pin);
-		release(how, at, BYTES);
+		assert_true(remaps[how].fn(at, BYTES));
 		gpu_fill(at, BYTES, 2 + how);
 		pin = pin_ok(context, at, BYTES);
 		assert_int_equal(cu->memcpy_htod(there, at, BYTES), 0);
@@ -228,13 +197,13 @@ static void own_copies_of_the_program_are_sound(void **state)
 	struct pinion_pin pin;
 
 	(void)state;
-	for (enum release how = 0; how < NRELEASES; how++) {
+	for (unsigned how = 0; how < PN_ARRAY_LEN(remaps); how++) {
 		char *at = gpu_map(BYTES);
 
 		gpu_fill(at, BYTES, 1);
 		pin = pin_ok(context, at, BYTES);
 		pinion_unpin(context, &pin);
-		release(how, at, BYTES);
+		assert_true(remaps[how].fn(at, BYTES));
 		gpu_fill(at, BYTES, 2 + how);
 		assert_int_equal(cu->memcpy_htod(there, at, BYTES), 0);
 		assert_int_equal(gpu_wrong_there(cu, there, BYTES, 2 + how), 0);
@@ -254,7 +223,7 @@ static void memory_released_under_a_pin_is_refused(void **state)
 	(void)state;
 	gpu_fill(at, BYTES, 1);
 	old = pin_ok(context, at, BYTES);
-	release(REMAP_OVER, at, BYTES);
+	assert_true(remap_over(at, BYTES));
 	gpu_fill(at, BYTES, 2);
 	assert_int_equal(pinion_pin(context, at, BYTES,
 				    PINION_ACCESS_LOCAL_WRITE, &pin),

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "device/cuda/gate.h"
 
@@ -77,6 +79,50 @@ static void bytes_in_a_page_touch_the_page(void **state)
 	assert_ok(hold(0, 1));
 	assert_int_equal(pn_cuda_gate_enter(inside, none, &p), PN_GATE_HELD);
 	drop(0, 1);
+}
+
+/* Registrations have bytes, not pages, and may share one. */
+static void a_shared_page_is_held_until_the_last_drop(void **state)
+{
+	char *a = (char *)PAGE(BASE), *b = a + PAGE(2) - 100;
+	struct pn_gate_passage p;
+
+	(void)state;
+	assert_ok(pn_cuda_gate_hold(a, PAGE(2) - 100));
+	assert_ok(pn_cuda_gate_hold(b, 300));
+	assert_int_equal(pn_cuda_gate_held_pages(), 3);
+	pn_cuda_gate_drop(a, PAGE(2) - 100);
+	assert_int_equal(pn_cuda_gate_held_pages(), 2);
+	assert_int_equal(pn_cuda_gate_enter(pages(0, 1), none, &p),
+			 PN_GATE_CLEAR);
+	pn_cuda_gate_leave(&p);
+	assert_int_equal(pn_cuda_gate_enter(pages(1, 1), none, &p),
+			 PN_GATE_HELD);
+	pn_cuda_gate_drop(b, 300);
+	assert_int_equal(pn_cuda_gate_enter(pages(0, 3), none, &p),
+			 PN_GATE_CLEAR);
+	/* What the passage refuses leaves no mark. */
+	assert_int_equal(pn_cuda_gate_hold(b, 300), -EBUSY);
+	pn_cuda_gate_leave(&p);
+	assert_int_equal(pn_cuda_gate_held_pages(), 0);
+}
+
+/* The driver may refuse a registration that overlaps another. */
+static void a_hold_that_is_refused_leaves_the_others(void **state)
+{
+	struct pn_gate_passage p;
+
+	(void)state;
+	assert_ok(hold(0, 2));
+	assert_int_equal(pn_cuda_gate_enter(pages(2, 1), none, &p),
+			 PN_GATE_CLEAR);
+	assert_int_equal(hold(1, 2), -EBUSY);
+	pn_cuda_gate_leave(&p);
+	assert_int_equal(pn_cuda_gate_held_pages(), 2);
+	assert_true(pn_cuda_gate_holds(pages(1, 1)));
+	assert_false(pn_cuda_gate_holds(pages(2, 1)));
+	drop(0, 2);
+	assert_int_equal(pn_cuda_gate_held_pages(), 0);
 }
 
 static void a_range_may_be_all_addresses(void **state)
@@ -206,16 +252,80 @@ static void passages_and_held_pages_never_meet(void **state)
 	assert_int_equal(pn_cuda_gate_held_pages(), 0);
 }
 
+/* --- fork ----------------------------------------------------------------- */
+
+#define LONG (1 << 18) /* pages: takes long to mark, under the lock */
+
+static _Atomic bool forked;
+
+static void *holds_much(void *arg)
+{
+	struct pn_gate_passage p;
+
+	(void)arg;
+	while (!atomic_load(&forked)) {
+		assert_ok(hold(0, LONG));
+		drop(0, LONG);
+		pn_cuda_gate_begin(pages(LONG, 1), none, &p);
+		pn_cuda_gate_leave(&p);
+	}
+	return NULL;
+}
+
+/* In the child. */
+static int use_the_gate(void)
+{
+	struct pn_gate_passage p;
+	int bad = 0;
+
+	alarm(60); /* ends a child that hangs */
+	bad |= pn_cuda_gate_enter(pages(0, LONG), none, &p) != PN_GATE_CLEAR;
+	pn_cuda_gate_leave(&p);
+	pn_cuda_gate_close();
+	bad |= hold(0, 1) != -EBUSY;
+	pn_cuda_gate_open();
+	bad |= hold(0, 1) != 0 || hold(LONG, 1) != 0;
+	bad |= pn_cuda_gate_held_pages() != 2;
+	bad |= pn_cuda_gate_enter(pages(0, 1), none, &p) != PN_GATE_HELD;
+	drop(0, 1);
+	drop(LONG, 1);
+	return bad | (pn_cuda_gate_held_pages() != 0);
+}
+
+static void a_child_can_use_the_gate_whatever_other_threads_did(void **state)
+{
+	pthread_t thread;
+	int status;
+
+	(void)state;
+	assert_ok(pthread_create(&thread, NULL, holds_much, NULL));
+	for (int i = 0; i < 50; i++) {
+		pid_t child = fork();
+
+		if (!child)
+			_exit(use_the_gate());
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 0);
+	}
+	atomic_store(&forked, true);
+	assert_ok(pthread_join(thread, NULL));
+	assert_int_equal(pn_cuda_gate_held_pages(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_passage_stops_at_held_pages),
 		TEST(nothing_is_held_where_a_passage_is),
 		TEST(bytes_in_a_page_touch_the_page),
+		TEST(a_shared_page_is_held_until_the_last_drop),
+		TEST(a_hold_that_is_refused_leaves_the_others),
 		TEST(a_range_may_be_all_addresses),
 		TEST(a_closed_gate_holds_nothing_new),
 		TEST(more_passages_than_slots_are_kept_apart_too),
 		TEST(passages_and_held_pages_never_meet),
+		TEST(a_child_can_use_the_gate_whatever_other_threads_did),
 	};
 
 	return RUN_TESTS(tests);

@@ -192,6 +192,38 @@ static void memory_that_is_held_is_done_with_on_return(void **state)
 	munmap(at, BYTES);
 }
 
+/* A blocking call has written its destination on return, also for a stream that
+ * does not wait for the default one: so the stand-in's driver. NVIDIA's returns
+ * when 64 KiB are staged. */
+static void blocking_copies_have_ended_on_return(void **state)
+{
+	char *at;
+	void *back;
+
+	(void)state;
+	if (!p.calls)
+		skip();
+	at = program_map(BYTES);
+	assert_int_equal(p.cuMemHostAlloc(&back, BYTES, 0), 0);
+	for (size_t bytes = 64 * KIB, i = 0; bytes <= BYTES; bytes *= 2)
+		for (unsigned turn = 0; turn < 8; turn++, i++) {
+			program_fill(at, bytes, i);
+			assert_int_equal(turn % 2 ? p.cuMemcpy(there,
+							       (uintptr_t)at,
+							       bytes)
+						  : p.cuMemcpyHtoD(there, at,
+								   bytes),
+					 0);
+			assert_int_equal(p.cuMemcpyDtoHAsync(back, there, bytes,
+							     stream),
+					 0);
+			assert_int_equal(p.cuStreamSynchronize(stream), 0);
+			assert_int_equal(program_wrong(back, bytes, i), 0);
+		}
+	assert_int_equal(p.cuMemFreeHost(back), 0);
+	munmap(at, BYTES);
+}
+
 static void copies_of_pinned_memory_are_the_drivers(void **state)
 {
 	uint64_t before, after;
@@ -258,16 +290,32 @@ static void rows_arrive_with_and_without_gaps(void **state)
 	munmap(back, BYTES);
 }
 
+/* A range that ends in another allocation, however the copy is made. */
+static void assert_two_allocations_are_refused(char *at)
+{
+	pn_cu_deviceptr next[8];
+	unsigned n = 0;
+
+	do
+		assert_int_equal(p.cuMemAlloc(&next[n], BYTES), 0);
+	while (next[n++] != there + BYTES && n < PN_ARRAY_LEN(next));
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(p.cuMemcpyHtoD(there + BYTES / 2, at, BYTES),
+				 PN_CUDA_ERROR_INVALID_VALUE);
+		assert_int_equal(p.cuMemcpyDtoH(at, there + BYTES / 2, BYTES),
+				 PN_CUDA_ERROR_INVALID_VALUE);
+	}
+	while (n)
+		assert_int_equal(p.cuMemFree(next[--n]), 0);
+}
+
 static void errors_are_the_drivers(void **state)
 {
 	char *at = program_map(BYTES);
 
 	(void)state;
 	assert_int_equal(p.cuMemcpyHtoD(there, at, 0), 0);
-	assert_int_equal(p.cuMemcpyHtoD(there + BYTES / 2, at, BYTES),
-			 PN_CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(p.cuMemcpyDtoH(at, there + BYTES / 2, BYTES),
-			 PN_CUDA_ERROR_INVALID_VALUE);
+	assert_two_allocations_are_refused(at);
 	/* The wrong way round. */
 	assert_int_equal(p.cuMemcpyHtoD((uintptr_t)at, (void *)there, BYTES),
 			 PN_CUDA_ERROR_INVALID_VALUE);
@@ -277,6 +325,59 @@ static void errors_are_the_drivers(void **state)
 	program_fill(at, BYTES, 9);
 	assert_int_equal(p.cuMemcpyHtoD(there, at, BYTES), 0);
 	assert_int_equal(program_wrong_there(&p, there, BYTES, 9), 0);
+	munmap(at, BYTES);
+}
+
+/* --- several GPUs ----------------------------------------------------------
+ */
+
+static bool are_two_gpus(void)
+{
+	pn_cu_result (*count)(int *n);
+	int n = 0;
+
+	*(void **)&count = dlsym(p.driver, "cuDeviceGetCount");
+	return count && !count(&n) && n > 1;
+}
+
+/* Copies to and from the second GPU, current or not, and between both. */
+static void memory_of_another_gpu_is_copied(void **state)
+{
+	pn_cu_context first, second;
+	pn_cu_deviceptr other;
+	pn_cu_stream its;
+	char *at;
+
+	(void)state;
+	if (!are_two_gpus())
+		skip();
+	at = program_map(BYTES);
+	first = program_context(&p);
+	assert_int_equal(p.cuDevicePrimaryCtxRetain(&second, 1), 0);
+	assert_int_equal(p.cuCtxSetCurrent(second), 0);
+	assert_int_equal(p.cuMemAlloc(&other, BYTES), 0);
+	assert_int_equal(p.cuStreamCreate(&its, 1), 0);
+	for (unsigned i = 0; i < 6; i++) {
+		size_t bytes = i & 1 ? BYTES : 100 * KIB;
+
+		assert_int_equal(p.cuCtxSetCurrent(i & 2 ? first : second), 0);
+		program_fill(at, bytes, i);
+		assert_int_equal(p.cuMemcpyHtoDAsync(other, at, bytes, its), 0);
+		memset(at, 0xee, bytes);
+		assert_int_equal(p.cuMemcpyDtoHAsync(at, other, bytes, its), 0);
+		assert_int_equal(program_wrong(at, bytes, i), 0);
+		/* Peer memory is the driver's to copy. */
+		assert_int_equal(p.cuMemcpyAsync(there, other, bytes, its), 0);
+		assert_int_equal(p.cuCtxSetCurrent(second), 0);
+		assert_int_equal(p.cuStreamSynchronize(its), 0);
+		assert_int_equal(p.cuCtxSetCurrent(first), 0);
+		assert_int_equal(program_wrong_there(&p, there, bytes, i), 0);
+		assert_int_equal(p.cuMemcpy(other, there, bytes), 0);
+	}
+	assert_int_equal(p.cuCtxSetCurrent(second), 0);
+	assert_int_equal(p.cuStreamDestroy(its), 0);
+	assert_int_equal(p.cuMemFree(other), 0);
+	assert_int_equal(p.cuCtxSetCurrent(first), 0);
 	munmap(at, BYTES);
 }
 
@@ -452,6 +553,87 @@ static void sixteen_threads_copy_at_once(void **state)
 	assert_int_equal(errors, 0);
 }
 
+/* A copy of memory that pinion holds, in a stream that does not move, and a
+ * batch of the driver's with some of that memory. */
+struct meeting {
+	char *at;
+	_Atomic bool let_go, returned;
+	bool early; /* the batch returned while the copy was under way */
+	int copied, batched;
+};
+
+static void wait_to_be_let_go(void *arg)
+{
+	struct meeting *m = arg;
+
+	while (!atomic_load(&m->let_go))
+		usleep(100);
+}
+
+static void *copies_what_is_held(void *arg)
+{
+	struct meeting *m = arg;
+
+	program_context(&p);
+	m->copied = p.cuMemcpyHtoDAsync(there, m->at, BYTES, stream);
+	return NULL;
+}
+
+static void *copies_a_batch(void *arg)
+{
+	pn_cu_result (*batch)(pn_cu_deviceptr *, pn_cu_deviceptr *, size_t *,
+			      size_t, void *, size_t *, size_t, size_t *,
+			      pn_cu_stream);
+	struct meeting *m = arg;
+	pn_cu_deviceptr dst, src = (uintptr_t)m->at;
+	size_t bytes = 64 * KIB, failed;
+	pn_cu_stream other = NULL;
+
+	program_context(&p);
+	*(void **)&batch = dlsym(p.driver, "cuMemcpyBatchAsync");
+	m->batched =
+		p.cuMemAlloc(&dst, bytes) || p.cuStreamCreate(&other, 1) ||
+		batch(&dst, &src, &bytes, 1, NULL, NULL, 0, &failed, other);
+	m->early = !atomic_load(&m->let_go);
+	atomic_store(&m->returned, true);
+	m->batched |= p.cuStreamSynchronize(other) ||
+		      program_wrong_there(&p, dst, bytes, 1) ||
+		      p.cuStreamDestroy(other) || p.cuMemFree(dst);
+	return NULL;
+}
+
+static void a_batch_waits_for_a_copy_of_its_memory(void **state)
+{
+	struct meeting m = { .at = program_map(BYTES) };
+	pn_cu_result (*launch)(pn_cu_stream, void (*)(void *), void *);
+	pthread_t copy, batch;
+	uint64_t before;
+
+	(void)state;
+	if (!p.held_pages || !p.calls)
+		skip();
+	program_fill(m.at, BYTES, 1);
+	use_until_held(m.at, BYTES);
+	*(void **)&launch = dlsym(p.driver, "cuLaunchHostFunc");
+	assert_int_equal(launch(stream, wait_to_be_let_go, &m), 0);
+	before = p.calls("cuMemcpyHtoDAsync_v2");
+	assert_ok(pthread_create(&copy, NULL, copies_what_is_held, &m));
+	for (unsigned i = 0;
+	     i < 300000 && p.calls("cuMemcpyHtoDAsync_v2") == before; i++)
+		usleep(100);
+	assert_ok(pthread_create(&batch, NULL, copies_a_batch, &m));
+	for (unsigned i = 0; i < 3000 && !atomic_load(&m.returned); i++)
+		usleep(100);
+	atomic_store(&m.let_go, true);
+	assert_ok(pthread_join(copy, NULL));
+	assert_ok(pthread_join(batch, NULL));
+	assert_int_equal(m.copied, 0);
+	assert_int_equal(m.batched, 0);
+	assert_false(m.early);
+	assert_int_equal(p.cuStreamSynchronize(stream), 0);
+	munmap(m.at, BYTES);
+}
+
 static void a_child_gets_the_drivers_error_and_the_parent_goes_on(void **state)
 {
 	char *at = program_map(BYTES);
@@ -502,13 +684,16 @@ int main(int argc, char **argv)
 		TEST(dlsym_is_libcs_for_everything_else),
 		TEST(unpinned_memory_is_done_with_on_return),
 		TEST(memory_that_is_held_is_done_with_on_return),
+		TEST(blocking_copies_have_ended_on_return),
 		TEST(copies_of_pinned_memory_are_the_drivers),
 		TEST(rows_arrive_with_and_without_gaps),
 		TEST(errors_are_the_drivers),
+		TEST(memory_of_another_gpu_is_copied),
 		TEST(attributes_of_held_memory_are_those_of_unpinned),
 		TEST(a_program_registers_what_pinion_holds),
 		TEST(a_capture_is_left_alone),
 		TEST(sixteen_threads_copy_at_once),
+		TEST(a_batch_waits_for_a_copy_of_its_memory),
 		TEST(a_child_gets_the_drivers_error_and_the_parent_goes_on),
 		TEST(a_reset_leaves_nothing_and_copies_go_on),
 	};

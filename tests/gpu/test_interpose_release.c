@@ -12,24 +12,6 @@
 static struct program p;
 static pn_cu_deviceptr there;
 
-/* What the release left unmapped is mapped again, page by page: other threads
- * may have got some of it. */
-static bool map_again(char *at, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i += 4096) {
-		unsigned char there_is;
-		void *page = at + i;
-
-		if (!mincore(page, 4096, &there_is))
-			continue;
-		if (mmap(page, 4096, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
-			 0) != page)
-			return false;
-	}
-	return true;
-}
-
 /* Whether pinion held some of the memory. */
 static bool new_bytes_arrive(const struct release_case *c)
 {
@@ -48,15 +30,16 @@ static bool new_bytes_arrive(const struct release_case *c)
 		return false;
 	}
 	printf("%-28s %5zu pages were held\n", c->name, nheld);
-	if (!map_again(at, s.len))
-		return false;
-	mprotect(at, s.len, PROT_READ | PROT_WRITE);
-	program_fill(at, s.len, 2);
-	assert_int_equal(p.cuMemcpyHtoD(there, at, some), 0);
-	assert_int_equal(program_wrong_there(&p, there, some, 2), 0);
-	assert_int_equal(p.cuMemcpyHtoD(there, at, s.len), 0);
-	assert_int_equal(program_wrong_there(&p, there, s.len, 2), 0);
-	munmap(at, s.len);
+	if (release_map_again(c, &s)) {
+		program_fill(at, s.len, 2);
+		assert_int_equal(p.cuMemcpyHtoD(there, at, some), 0);
+		assert_int_equal(program_wrong_there(&p, there, some, 2), 0);
+		assert_int_equal(p.cuMemcpyHtoD(there, at, s.len), 0);
+		assert_int_equal(program_wrong_there(&p, there, s.len, 2), 0);
+	} else {
+		nheld = 0;
+	}
+	release_clean(c, &s);
 	return nheld;
 }
 

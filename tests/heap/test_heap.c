@@ -791,6 +791,8 @@ static int end_of(struct pinion_heap *heap, void *first, void *second)
 	if (!pid) {
 		/* As if the heap were the child's own. */
 		heap->process = pn_process_number();
+		/* libpsm2, which libfabric loads, has a handler that exits. */
+		signal(SIGABRT, SIG_DFL);
 		freopen("/dev/null", "w", stderr);
 		pinion_heap_free(heap, first);
 		pinion_heap_free(heap, second);

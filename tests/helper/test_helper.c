@@ -23,40 +23,58 @@ struct program {
 	struct pn_sim *sim;
 	struct pn_device *device;
 	struct pn_budget budget;
-	struct pn_cache *cache;
+	struct pn_cache *cache; /* of the first rail */
 	struct pn_helper *helper;
 	struct pn_helper_attr attr;
 	void (*main)(struct program *program);
+	const char *script; /* of the simulation; or NULL */
 	char *buffer;
 	uint64_t waited_ns; /* what pinning took, in all */
 	uint64_t first_ns;  /* ... at first, where that matters */
 	unsigned misses;    /* transfers that had to register */
+	unsigned nrefused;  /* pins that were refused */
 	struct pinion_helper_stats stats;
 };
 
 static size_t registered(struct program *p)
 {
 	struct pn_pinned pinned;
+	size_t bytes = 0;
 
-	pn_device_pinned(p->device, &pinned);
-	return pinned.live_bytes;
+	for (unsigned r = 0; r < p->attr.nrails; r++) {
+		pn_device_pinned(p->attr.rails[r].device, &pinned);
+		bytes += pinned.live_bytes;
+	}
+	return bytes;
 }
 
-/* A transfer of 1 ms. */
+/* A transfer of 1 ms, of which each rail has a share. A script may refuse to
+ * register. */
 static void transfer(struct program *p, unsigned buffer)
 {
+	size_t share = BYTES / p->attr.nrails;
 	char *addr = p->buffer + buffer * BYTES;
 	uint64_t start = pn_device_now(p->device);
-	struct pinion_pin pin;
-	struct pn_call call;
+	struct pinion_pin pins[PN_RAILS_MAX];
+	struct pn_call call = { .copied = false };
+	bool pinned[PN_RAILS_MAX];
 
 	pn_helper_post(p->helper, &call, 1, addr, BYTES);
-	CHECK(!pn_cache_pin(p->cache, addr, BYTES, PINION_ACCESS_REMOTE_WRITE,
-			    &pin));
+	for (unsigned r = 0; r < p->attr.nrails; r++) {
+		int ret = pn_cache_pin(p->attr.rails[r].cache, addr + r * share,
+				       share, PINION_ACCESS_REMOTE_WRITE,
+				       &pins[r]);
+
+		pinned[r] = !ret;
+		p->nrefused += !pinned[r];
+		CHECK(pinned[r] || p->script);
+	}
 	p->misses += pn_device_now(p->device) != start;
 	p->waited_ns += pn_device_now(p->device) - start;
 	pn_device_consume_cpu(p->device, MS(1));
-	pn_cache_unpin(p->cache, &pin);
+	for (unsigned r = 0; r < p->attr.nrails; r++)
+		if (pinned[r])
+			pn_cache_unpin(p->attr.rails[r].cache, &pins[r]);
 	pn_helper_done(p->helper, &call);
 }
 
@@ -72,39 +90,58 @@ static void help(void *arg)
 	pn_helper_run(p->helper);
 }
 
-static void run_main(void *arg)
+static void open_rail(struct program *p, unsigned rail)
 {
-	struct program *p = arg;
-	struct pn_cache_attr cache = { .device = p->device,
+	struct pn_cache_attr cache = { .device = pn_sim_rail(p->sim, 0, rail),
 				       .budget = &p->budget,
 				       .no_merge = true,
 				       .no_monitor = true,
 				       .no_worker = true };
 
-	CHECK(!pn_device_measure(p->device, NULL));
+	CHECK(!pn_device_measure(cache.device, NULL));
+	if (rail)
+		pn_budget_add(&p->budget, cache.device);
+	p->attr.rails[rail].device = cache.device;
+	CHECK(!pn_cache_open(&cache, &p->attr.rails[rail].cache));
+}
+
+static void close_rails(struct program *p)
+{
+	for (unsigned r = 0; r < p->attr.nrails; r++) {
+		pn_cache_check(p->attr.rails[r].cache);
+		pn_cache_close(p->attr.rails[r].cache);
+	}
+}
+
+static void run_main(void *arg)
+{
+	struct program *p = arg;
+
 	pn_budget_init(&p->budget, p->device, (size_t)4 << 30, 0, 1);
-	CHECK(!pn_cache_open(&cache, &p->cache));
-	p->attr.device = p->device;
-	p->attr.cache = p->cache;
+	p->attr.nrails = pn_sim_nrails(p->sim);
+	for (unsigned r = 0; r < p->attr.nrails; r++)
+		open_rail(p, r);
+	p->cache = p->attr.rails[0].cache;
 	CHECK(!pn_helper_open(&p->attr, &p->helper));
 	CHECK(!pn_sim_spawn(p->sim, 0, help, p));
 	p->buffer = pn_sim_reserve(p->sim, NBUFFERS * BYTES);
 	p->main(p);
 	pn_helper_query(p->helper, &p->stats);
-	pn_cache_check(p->cache);
 	pn_helper_stop(p->helper);
 	pn_sim_sleep(p->sim, MS(1)); /* it sees that, wherever it is */
 	pn_helper_close(p->helper);
-	pn_cache_close(p->cache);
+	close_rails(p);
 	CHECK(!registered(p));
 }
 
-static struct program run(void (*main)(struct program *program),
-			  const struct pn_helper_attr *attr)
+static struct program run_script(const char *spec, const char *script,
+				 void (*main)(struct program *program),
+				 const struct pn_helper_attr *attr)
 {
 	struct program p = {
-		.sim = open_world("cores=2,cost=cx5,data=none", NULL),
+		.sim = open_world(spec, script),
 		.main = main,
+		.script = script,
 	};
 
 	if (attr)
@@ -114,6 +151,19 @@ static struct program run(void (*main)(struct program *program),
 	run_world(p.sim);
 	pn_sim_close(p.sim);
 	return p;
+}
+
+static struct program run_on(const char *spec,
+			     void (*main)(struct program *program),
+			     const struct pn_helper_attr *attr)
+{
+	return run_script(spec, NULL, main, attr);
+}
+
+static struct program run(void (*main)(struct program *program),
+			  const struct pn_helper_attr *attr)
+{
+	return run_on("cores=2,cost=cx5,data=none", main, attr);
 }
 
 /* --- regular calls -------------------------------------------------------- */
@@ -152,10 +202,8 @@ static void use_regularly(struct program *p)
 	}
 }
 
-static void check_regular(const struct pn_helper_attr *attr)
+static void check_regular(struct program p)
 {
-	struct program p = run(use_regularly, attr);
-
 	/* The first call registers, and the second: one use is no period. */
 	assert_int_equal(p.misses, 2);
 	assert_int_equal(p.stats.calls, 20);
@@ -169,9 +217,53 @@ static void check_regular(const struct pn_helper_attr *attr)
 static void a_regular_buffer_is_registered_in_time(void **state)
 {
 	(void)state;
-	check_regular(NULL);
-	check_regular(&(struct pn_helper_attr){
-		.predictor = PN_PREDICT_SHORTEST, .window = 0 });
+	check_regular(run(use_regularly, NULL));
+	check_regular(
+		run(use_regularly,
+		    &(struct pn_helper_attr){ .predictor = PN_PREDICT_SHORTEST,
+					      .window = 0 }));
+}
+
+static void all_rails_of_a_regular_buffer_are_registered_in_time(void **state)
+{
+	(void)state;
+	check_regular(run_on("cores=2,rails=2,cost=cx5,data=none",
+			     use_regularly, NULL));
+	check_regular(run_on("cores=2,rails=4,cost=cx5,data=none",
+			     use_regularly, NULL));
+}
+
+/* Registered on every rail or on none, as the deadline comes; unless the
+ * program itself used one rail alone. */
+static void use_wholly(struct program *p)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		transfer(p, 0);
+		compute(p, MS(98));
+		CHECK(!registered(p));
+		compute(p, MS(2));
+		CHECK(p->nrefused || !registered(p) || registered(p) == BYTES);
+	}
+}
+
+/* Whichever registration is refused: some are the helper's, on either rail. */
+static void a_buffer_that_one_rail_refuses_is_registered_on_none(void **state)
+{
+	char script[80];
+	unsigned nrefused = 0;
+
+	(void)state;
+	for (unsigned n = 1; n <= 40; n++) {
+		struct program p;
+
+		snprintf(script, sizeof(script),
+			 "fail registration %u with EFAULT", n);
+		p = run_script("cores=2,rails=2,cost=cx5,data=none", script,
+			       use_wholly, NULL);
+		nrefused += p.stats.refused > 0;
+	}
+	/* Of three prefetches on two rails. */
+	assert_int_equal(nrefused, 6);
 }
 
 static void use_quickly(struct program *p)
@@ -240,7 +332,7 @@ static void all_at_once(struct program *p)
 {
 	for (unsigned i = 0; i < 10; i++) {
 		struct pinion_pin pins[16];
-		struct pn_call calls[16];
+		struct pn_call calls[16] = { 0 };
 
 		for (unsigned b = 0; b < 16; b++) {
 			char *addr = p->buffer + b * BYTES;
@@ -266,7 +358,7 @@ static void post_then_pin(struct program *p)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		struct pinion_pin pins[8];
-		struct pn_call calls[8];
+		struct pn_call calls[8] = { 0 };
 		uint64_t start = pn_device_now(p->device);
 
 		for (unsigned b = 0; b < 8; b++)
@@ -334,7 +426,7 @@ static void a_region_in_use_is_not_touched(void **state)
 
 static void use_a_little(struct program *p)
 {
-	struct pn_call call;
+	struct pn_call call = { .copied = false };
 
 	pn_helper_post(p->helper, &call, 1, p->buffer, 16 * 1024 - 1);
 	pn_helper_done(p->helper, &call);
@@ -389,6 +481,215 @@ static void an_idle_helper_leaves_buffers_to_the_cache(void **state)
 {
 	(void)state;
 	assert_int_equal(run(rest_after_a_while, NULL).misses, 0);
+}
+
+/* --- what the message layer copies ---------------------------------------- */
+
+/* A transfer of 1 ms that uses no registration. */
+static void copy(struct program *p, unsigned buffer)
+{
+	struct pn_call call = { .copied = false };
+
+	pn_helper_post(p->helper, &call, 1, p->buffer + buffer * BYTES, BYTES);
+	pn_device_consume_cpu(p->device, MS(1));
+	call.copied = true;
+	pn_helper_done(p->helper, &call);
+}
+
+static void register_then_copy(struct program *p)
+{
+	for (unsigned i = 0; i < 10; i++) {
+		transfer(p, 0);
+		compute(p, MS(99));
+	}
+	/* Its buffer is registered ahead of eight transfers more. */
+	for (unsigned i = 0; i < 18; i++) {
+		copy(p, 0);
+		compute(p, MS(1));
+		CHECK(!registered(p));
+		compute(p, MS(98));
+		CHECK(registered(p) == (i < 7 ? BYTES : 0));
+	}
+}
+
+static void what_is_copied_is_not_registered_ahead(void **state)
+{
+	struct program p = run(register_then_copy, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.calls, 28);
+	assert_int_equal(p.stats.copied, 18);
+	assert_int_equal(p.stats.registered, 9 + 7);
+	assert_int_equal(p.stats.late, 1);
+}
+
+/* A transfer that happens to use no registration does not end the life of the
+ * buffer: the next one finds it registered. */
+static void copy_now_and_then(struct program *p)
+{
+	for (unsigned i = 0; i < 30; i++) {
+		if (i % 3 == 2)
+			copy(p, 0);
+		else
+			transfer(p, 0);
+		compute(p, MS(99));
+	}
+}
+
+static void a_buffer_that_is_copied_now_and_then_is_registered_in_time(
+	void **state)
+{
+	struct program p = run(copy_now_and_then, NULL);
+
+	(void)state;
+	assert_int_equal(p.stats.copied, 10);
+	assert_int_equal(p.misses, 2);
+	assert_int_equal(p.stats.late, 1);
+}
+
+/* --- what the helper may cost --------------------------------------------- */
+
+static uint64_t ended_ns;
+
+/* Gaps of 2 to 130 ms that nobody can foretell, over four buffers. */
+static void use_at_random(struct program *p)
+{
+	uint64_t x = 1;
+
+	for (unsigned i = 0; i < 400; i++) {
+		x = x * UINT64_C(6364136223846793005) + 1442695040888963407;
+		transfer(p, (unsigned)(x >> 60) % 4);
+		compute(p, MS(2 + (x >> 40) % 128));
+	}
+	ended_ns = pn_device_now(p->device);
+}
+
+/* Two gaps in turn, the shorter when the longer was learned. */
+static void use_in_bursts(struct program *p)
+{
+	for (unsigned i = 0; i < 400; i++) {
+		for (unsigned b = 0; b < 8; b++)
+			transfer(p, b);
+		compute(p, MS(i / 20 % 2 ? 3 : 60));
+	}
+	ended_ns = pn_device_now(p->device);
+}
+
+/* Each buffer twice, then never again. */
+static void use_twice(struct program *p)
+{
+	for (unsigned i = 0; i < NBUFFERS; i++) {
+		transfer(p, i);
+		compute(p, MS(5));
+		transfer(p, i);
+		compute(p, MS(5));
+	}
+	ended_ns = pn_device_now(p->device);
+}
+
+/* Nothing but registering buffers that do not come back: each is forgotten by
+ * the time its address does. What the helper leaves alone in the second half is
+ * what it has learned to fear. */
+#define NONCE 6000
+
+static uint64_t aside_late;
+
+static void use_once_each(struct program *p)
+{
+	struct pinion_helper_stats half, all;
+
+	for (unsigned i = 0; i < NONCE; i++) {
+		char *addr = p->buffer + i % NBUFFERS * BYTES;
+		struct pn_call call = { .copied = false };
+		struct pinion_pin pin;
+
+		if (i == NONCE / 2)
+			pn_helper_query(p->helper, &half);
+		pn_helper_post(p->helper, &call, 1, addr, BYTES);
+		CHECK(!pn_cache_pin(p->cache, addr, BYTES,
+				    PINION_ACCESS_REMOTE_WRITE, &pin));
+		pn_cache_unpin(p->cache, &pin);
+		pn_helper_done(p->helper, &call);
+		compute(p, PN_NS_PER_US);
+	}
+	pn_helper_query(p->helper, &all);
+	aside_late = all.aside - half.aside;
+}
+
+static void forgotten_buffers_are_no_risk(void **state)
+{
+	struct pn_helper_attr attr = { .loss_percent = 1, .max_buffers = 8 };
+	struct pinion_helper_stats stats = run(use_once_each, &attr).stats;
+
+	(void)state;
+	printf("%llu aside, %llu of them in the second half\n",
+	       (unsigned long long)stats.aside, (unsigned long long)aside_late);
+	assert_true(stats.deregistered > NONCE / 2);
+	assert_int_equal(aside_late, 0);
+}
+
+/* The time that a stream takes, with the helper or with an idle one. */
+static uint64_t time_of(void (*stream)(struct program *program), bool helped,
+			struct pinion_helper_stats *stats)
+{
+	/* Nothing is below the threshold but all. */
+	struct pn_helper_attr attr = { .loss_percent = 1,
+				       .threshold = helped ? 0 : SIZE_MAX };
+
+	*stats = run(stream, &attr).stats;
+	return ended_ns;
+}
+
+static void a_helper_costs_at_most_two_percent(void **state)
+{
+	static void (*const streams[])(struct program * program) = {
+		use_at_random, use_in_bursts, use_twice
+	};
+	struct pinion_helper_stats stats;
+
+	(void)state;
+	for (size_t i = 0; i < PN_ARRAY_LEN(streams); i++) {
+		uint64_t off = time_of(streams[i], false, &stats);
+		uint64_t on = time_of(streams[i], true, &stats);
+
+		printf("stream %zu: %.3f %% above, %llu late, %llu aside\n", i,
+		       100.0 * ((double)on / (double)off - 1),
+		       (unsigned long long)stats.late,
+		       (unsigned long long)stats.aside);
+		assert_true(stats.aside > 0);
+		assert_true(on - off <= off / 50);
+	}
+}
+
+/* --- being scheduled ------------------------------------------------------ */
+
+/* The helper gets the only core a slice of 4 ms after it wants it. */
+static void use_the_only_core(struct program *p)
+{
+	for (unsigned i = 0; i < 20; i++) {
+		transfer(p, 0);
+		compute(p, MS(40));
+	}
+	for (unsigned i = 0; i < 20; i++) {
+		transfer(p, 1);
+		compute(p, MS(2));
+	}
+}
+
+static void deadlines_closer_than_being_scheduled_are_not_attempted(
+	void **state)
+{
+	struct program p = run_on("cores=1,slice=4ms,cost=cx5,data=none",
+				  use_the_only_core, NULL);
+
+	(void)state;
+	printf("wake %llu ns, %llu kept, %llu late, %llu in time\n",
+	       (unsigned long long)p.stats.wake_ns,
+	       (unsigned long long)p.stats.kept,
+	       (unsigned long long)p.stats.late,
+	       (unsigned long long)p.stats.in_time);
+	assert_true(p.stats.wake_ns > 0);
+	assert_true(p.stats.kept > 10);
 }
 
 /* --- sharing a core ------------------------------------------------------- */
@@ -604,6 +905,8 @@ int main(void)
 		TEST_MET(helpers_on_one_core_know_their_number),
 		TEST(a_buffer_used_once_is_deregistered),
 		TEST(a_regular_buffer_is_registered_in_time),
+		TEST(all_rails_of_a_regular_buffer_are_registered_in_time),
+		TEST(a_buffer_that_one_rail_refuses_is_registered_on_none),
 		TEST(a_buffer_used_again_soon_stays_registered),
 		TEST(a_lease_ends_when_no_call_comes),
 		TEST(a_phase_of_many_buffers_is_ready_in_time),
@@ -613,6 +916,11 @@ int main(void)
 		TEST(transfers_below_the_threshold_are_ignored),
 		TEST(irregular_sites_are_left_to_the_cache),
 		TEST(an_idle_helper_leaves_buffers_to_the_cache),
+		TEST(what_is_copied_is_not_registered_ahead),
+		TEST(a_buffer_that_is_copied_now_and_then_is_registered_in_time),
+		TEST(a_helper_costs_at_most_two_percent),
+		TEST(forgotten_buffers_are_no_risk),
+		TEST(deadlines_closer_than_being_scheduled_are_not_attempted),
 		TEST(buffers_used_before_the_helpers_turn_stay_registered),
 		TEST(a_helper_without_work_sleeps),
 		TEST(named_sites_have_periods_of_their_own),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The helper behind the public calls: messages of an endpoint to itself. */
+/*
+ * test_helper_api [DEVICE] -- the helper behind the public calls: messages of
+ * an endpoint to itself. With a device only what depends on it.
+ */
 #include "apart.h"
 
 #include <dirent.h>
@@ -31,23 +34,30 @@ struct program {
 	char *out, *in;
 };
 
+static char device[128] = "device=soft";
+
 static void open_context(struct program *p, const char *helper)
 {
-	const char *const options[] = { "device=soft", "protocol=cached",
-					helper, NULL };
+	const char *const options[] = { device, "protocol=cached", helper,
+					NULL };
 	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
 
 	assert_ok(pinion_open(&attr, &p->context));
 }
 
-static void open_program(struct program *p, const char *helper)
+static void open_endpoint(struct program *p)
 {
 	struct pinion_address address;
 
-	open_context(p, helper);
 	assert_ok(pinion_endpoint_open(p->context, NULL, &p->ep));
 	assert_ok(pinion_endpoint_address(p->ep, &address));
 	assert_ok(pinion_peer_add(p->ep, &address, &p->self));
+}
+
+static void open_program(struct program *p, const char *helper)
+{
+	open_context(p, helper);
+	open_endpoint(p);
 	p->out = aligned_alloc(4096, BYTES);
 	p->in = aligned_alloc(4096, BYTES);
 	assert_true(p->out && p->in);
@@ -113,8 +123,11 @@ static void every_long_message_is_seen_and_arrives(void **state)
 	stats = query(&p);
 	assert_int_equal(stats.first, 2);
 	assert_int_equal(stats.buffers, 2);
-	assert_int_equal(stats.first + stats.in_time + stats.late, 2 * ROUNDS);
-	assert_true(stats.deregistered + stats.in_use >= 2 || stats.held_back);
+	assert_int_equal(stats.first + stats.in_time + stats.late +
+				 stats.copied,
+			 2 * ROUNDS);
+	assert_true(stats.deregistered + stats.in_use + stats.aside >= 2 ||
+		    stats.held_back);
 	close_program(&p);
 }
 
@@ -151,6 +164,114 @@ static void without_a_helper_nothing_is_counted(void **state)
 	assert_int_equal(pinion_helper_query(p.context, NULL), -EINVAL);
 	assert_int_equal(pinion_helper_query(NULL, &wrong), -EINVAL);
 	close_program(&p);
+}
+
+/* --- pins and one-sided operations, beside messages -------------------- */
+
+static void pin_and_unpin(struct program *p)
+{
+	struct pinion_pin pin;
+
+	assert_ok(pinion_pin(p->context, p->out, BYTES,
+			     PINION_ACCESS_LOCAL_WRITE, &pin));
+	pinion_unpin(p->context, &pin);
+}
+
+static void pins_are_seen_beside_messages(void **state)
+{
+	struct pinion_pin held;
+	struct program p;
+
+	(void)state;
+	open_context(&p, "helper=own");
+	p.out = aligned_alloc(4096, BYTES);
+	p.in = aligned_alloc(4096, BYTES);
+	/* Before there is a helper: nobody hears of it, nor of its end. */
+	assert_ok(pinion_pin(p.context, p.in, BYTES, 0, &held));
+	pin_and_unpin(&p);
+	open_endpoint(&p);
+	pinion_unpin(p.context, &held);
+	pin_and_unpin(&p);
+	assert_int_equal(seen(&p, 1).first, 1);
+	exchange(&p, 1); /* each message is one call, although it pins */
+	seen(&p, 3);
+	pinion_endpoint_close(p.ep);
+	pin_and_unpin(&p);
+	assert_int_equal(seen(&p, 4).buffers, 2);
+	close_program(&p);
+}
+
+static void move_by(struct program *p,
+		    int (*start)(struct pinion_endpoint *ep,
+				 const struct pinion_move *move,
+				 struct pinion_request **out),
+		    struct pinion_remote *remote, void *buf)
+{
+	struct pinion_move move = {
+		.size = sizeof(move), .remote = remote, .buf = buf, .len = BYTES
+	};
+	struct pinion_request *request;
+
+	assert_ok(start(p->ep, &move, &request));
+	assert_ok(pinion_wait(p->ep, request, PINION_FOREVER, NULL));
+}
+
+static void write_granted(struct program *p)
+{
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = p->in,
+				    .len = BYTES,
+				    .tag = 7,
+				    .peer = p->self };
+	struct pinion_request *grant, *write;
+
+	assert_ok(pinion_grant(p->ep, &m, &grant));
+	m.buf = p->out;
+	assert_ok(pinion_put_when(p->ep, &m, &write));
+	assert_ok(pinion_wait(p->ep, write, PINION_FOREVER, NULL));
+	assert_ok(pinion_wait(p->ep, grant, PINION_FOREVER, NULL));
+}
+
+static void one_sided_operations_are_seen(void **state)
+{
+	struct pinion_exposure *exposure;
+	struct pinion_exposure_key key;
+	struct pinion_remote *remote;
+	struct pinion_helper_stats stats;
+	struct program p;
+	char *exposed;
+
+	(void)state;
+	open_program(&p, "helper=own");
+	exposed = aligned_alloc(4096, BYTES);
+	assert_ok(pinion_exposure_open(p.ep, exposed, BYTES,
+				       PINION_ACCESS_REMOTE_WRITE |
+					       PINION_ACCESS_REMOTE_READ,
+				       &exposure));
+	assert_ok(pinion_exposure_key(exposure, &key));
+	assert_ok(pinion_remote_open(p.ep, p.self, &key, &remote));
+	for (int round = 0; round < ROUNDS; round++) {
+		memset(p.out, round, BYTES);
+		move_by(&p, pinion_put, remote, p.out);
+		move_by(&p, pinion_get, remote, p.in);
+		assert_memory_equal(p.in, p.out, BYTES);
+		memset(p.out, ~round, BYTES);
+		write_granted(&p);
+		assert_memory_equal(p.in, p.out, BYTES);
+		stats = seen(&p, 4 * (uint64_t)(round + 1));
+	}
+	assert_int_equal(stats.buffers, 2);
+	assert_int_equal(stats.first + stats.in_time + stats.late +
+				 stats.copied,
+			 4 * ROUNDS);
+	/* Conditional writes are not copied, at neither end. */
+	assert_true(stats.copied <= 2 * ROUNDS);
+	assert_true(stats.deregistered + stats.in_use + stats.aside >= 2 ||
+		    stats.held_back);
+	pinion_remote_close(remote);
+	pinion_exposure_close(exposure);
+	close_program(&p);
+	free(exposed);
 }
 
 /* --- an idle program ------------------------------------------------------ */
@@ -392,8 +513,16 @@ static void the_core_of_a_killed_program_goes_to_a_helper(void **state)
 	run_apart(outlive_the_other);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	const struct CMUnitTest on_device[] = {
+		TEST(every_long_message_is_seen_and_arrives),
+		TEST(named_sites_are_told_apart),
+		TEST(pins_are_seen_beside_messages),
+		TEST(one_sided_operations_are_seen),
+		TEST(without_a_helper_nothing_is_counted),
+		TEST(in_an_idle_program_the_helper_never_wakes_up),
+	};
 	const struct CMUnitTest tests[] = {
 		/* First: the thread sanitizer lets a child start threads only
 		 * if its parent has had none. */
@@ -403,9 +532,15 @@ int main(void)
 		TEST(a_program_bound_to_one_core_has_no_helper),
 		TEST(every_long_message_is_seen_and_arrives),
 		TEST(named_sites_are_told_apart),
+		TEST(pins_are_seen_beside_messages),
+		TEST(one_sided_operations_are_seen),
 		TEST(without_a_helper_nothing_is_counted),
 		TEST(in_an_idle_program_the_helper_never_wakes_up),
 	};
 
+	if (argc > 1) {
+		snprintf(device, sizeof(device), "device=%s", argv[1]);
+		return RUN_TESTS(on_device);
+	}
 	return RUN_TESTS(tests);
 }

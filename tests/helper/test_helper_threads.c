@@ -83,7 +83,7 @@ static void transfer(struct record *r, unsigned buffer)
 {
 	char *addr = r->area + buffer * BYTES;
 	struct pinion_pin pin;
-	struct pn_call call;
+	struct pn_call call = { .copied = false };
 	int ret;
 
 	pn_helper_post(r->w->helper, &call, buffer, addr, BYTES);
@@ -162,10 +162,10 @@ static void open_threads_world(struct world *w)
 					      .deregister_page_ns = 20 };
 	assert_ok(mover_open(&w->mover, w->device, BYTES));
 	make_fail(w->device);
-	cache.device = helper.device = w->device;
+	cache.device = w->device;
 	pn_budget_init(&w->budget, w->device, 4 << 20, 0, 1);
 	assert_ok(pn_cache_open(&cache, &w->cache));
-	helper.cache = w->cache;
+	helper.rails[0] = (struct pn_helper_rail){ w->device, w->cache };
 	assert_ok(pn_helper_open(&helper, &w->helper));
 	assert_ok(pn_helper_start(w->helper));
 	assert_ok(pthread_mutex_init(&w->moving, NULL));

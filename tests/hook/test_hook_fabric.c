@@ -2,16 +2,21 @@
 /*
  * An unmodified libfabric program under the hook, over real providers:
  *
- *   test_hook_fabric tcp|verbs|shm [ADDRESS]
+ *   test_hook_fabric tcp|verbs|shm [ADDRESS [count | rounds BUFFERS]]
  *
  * FI_HOOK and FI_PROVIDER_PATH name the hook; PINION_KEEP_REMOTE says whether
  * memory with remote access is kept. Two sides in one process, each with a
  * domain and an endpoint. One side writes to and reads from memory of the other
  * and registers around each transfer; every byte is compared. Without the hook
  * the program passes, too, except for what it expects to be kept.
+ *
+ * HOOK_COUNTER is the file of a hook provider (count_hook.c), which is put
+ * below the others: it counts the registrations that reach the core provider.
+ * `rounds`: registers so many buffers again and again, for check_repetition.
  */
 #include "test.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <rdma/fabric.h>
@@ -332,26 +337,13 @@ static void a_key_that_was_given_up_is_refused(void **state)
 	munmap(theirs, 4 * KIB);
 }
 
-static bool map_again(char *at, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i += 4096) {
-		unsigned char there;
-
-		if (mincore(at + i, 4096, &there) &&
-		    mmap(at + i, 4096, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
-			 0) != at + i)
-			return false;
-	}
-	return !mprotect(at, bytes, PROT_READ | PROT_WRITE);
-}
-
 /* The memory is the source, or the target. */
 static bool new_bytes_arrive(struct pair *pair, const struct release_case *c,
 			     char *other, bool is_target)
 {
 	struct transfer t = { .is_write = true };
 	struct scene s = { 0 };
+	bool again;
 
 	/* What is freed stays with a sanitizer's allocator. */
 	if ((HOOK_SANITIZED && !c->exact) || !c->prepare(&s))
@@ -364,11 +356,11 @@ static bool new_bytes_arrive(struct pair *pair, const struct release_case *c,
 		printf("%-28s refused by this system\n", c->name);
 		return false;
 	}
-	if (!map_again(s.target, s.len))
-		return false;
-	move_once(pair, t, 3);
-	munmap(s.target, s.len);
-	return true;
+	again = release_map_again(c, &s);
+	if (again)
+		move_once(pair, t, 3);
+	release_clean(c, &s);
+	return again;
 }
 
 static void after_every_kind_of_release_new_bytes_arrive(void **state)
@@ -387,29 +379,167 @@ static void after_every_kind_of_release_new_bytes_arrive(void **state)
 	munmap(other, 64 * KIB);
 }
 
+/* --- how often the provider registers --------------------------------------
+ */
+
+enum { NBUFFERS = 4, NTRANSFERS = 200 };
+
+/* What reached the core provider so far. NULL: nobody counts. */
+static unsigned long (*counted)(void);
+
+/* Names the counter as the first hook, before libfabric reads names. */
+static void add_counter(void)
+{
+	const char *file = getenv("HOOK_COUNTER"), *hook = getenv("FI_HOOK");
+	const char *path = getenv("FI_PROVIDER_PATH");
+	char text[4096];
+
+	if (!file)
+		return;
+	snprintf(text, sizeof(text), "ofi_hook_count%s%s", hook ? ";" : "",
+		 hook ? hook : "");
+	setenv("FI_HOOK", text, 1);
+	snprintf(text, sizeof(text), "%s%s%.*s", path ? path : "",
+		 path ? ":" : "", (int)(strrchr(file, '/') - file), file);
+	setenv("FI_PROVIDER_PATH", text, 1);
+}
+
+static void find_counter(void)
+{
+	const char *file = getenv("HOOK_COUNTER");
+	void *library = file ? dlopen(file, RTLD_NOW | RTLD_NOLOAD) : NULL;
+
+	if (!file)
+		return;
+	assert_non_null(library);
+	*(void **)&counted = dlsym(library, "count_hook_registrations");
+	assert_non_null(counted);
+}
+
+enum around { ONCE, LOCAL_AROUND, REMOTE_AROUND };
+
+/* Writes from NBUFFERS buffers in turns; one end is registered around each
+ * write, or none. Returns the time of a write. */
+static double write_all(struct pair *pair, char *mine, char *theirs,
+			enum around around)
+{
+	const size_t len = 4 * KIB;
+	struct fid_mr *local =
+		around == LOCAL_AROUND
+			? NULL
+			: reg(&pair->a, mine, NBUFFERS * len, FI_WRITE);
+	struct fid_mr *remote = reg(&pair->b, theirs, len, LOCAL | REMOTE);
+	uint64_t start = pn_clock_ns(), took;
+
+	for (unsigned i = 0; i < NTRANSFERS; i++) {
+		struct transfer t = { .is_write = true,
+				      .mine = mine + i % NBUFFERS * len,
+				      .theirs = theirs,
+				      .len = len,
+				      .local = local,
+				      .key = fi_mr_key(remote) };
+		struct fid_mr *mr = NULL;
+
+		if (around == LOCAL_AROUND)
+			mr = t.local = reg(&pair->a, t.mine, len, FI_WRITE);
+		if (around == REMOTE_AROUND) {
+			t.theirs += (1 + i % NBUFFERS) * len;
+			mr = reg(&pair->b, t.theirs, len, LOCAL | REMOTE);
+			t.key = fi_mr_key(mr);
+		}
+		t.mine[i] = (char)i;
+		assert_int_equal(transfer(pair, &t), 1);
+		assert_memory_equal(t.mine, t.theirs, len);
+		if (mr)
+			assert_ok(fi_close(&mr->fid));
+	}
+	took = pn_clock_ns() - start;
+	if (local)
+		assert_ok(fi_close(&local->fid));
+	assert_ok(fi_close(&remote->fid));
+	return (double)took / 1e3 / NTRANSFERS;
+}
+
+static void registrations_fall_to_one_per_buffer(void **state)
+{
+	static const char *const names[] = { "once", "around, local",
+					     "around, remote" };
+	const size_t bytes = (NBUFFERS + 1) * 4 * KIB;
+	char *mine = map(bytes), *theirs = map(bytes);
+	unsigned long n[3];
+	struct pair pair;
+
+	(void)state;
+	open_pair(&pair);
+	find_counter();
+	/* Connects, and what is registered for that is counted here. */
+	write_all(&pair, mine, theirs, ONCE);
+	for (enum around i = ONCE; i <= REMOTE_AROUND; i++) {
+		unsigned long before = counted ? counted() : 0;
+		double us = write_all(&pair, mine, theirs, i);
+
+		n[i] = counted ? counted() - before : 0;
+		printf("%-14s %8.1f us, %lu registrations for %d writes\n",
+		       names[i], us, n[i], NTRANSFERS);
+	}
+	if (counted) {
+		unsigned most = NBUFFERS + 2;
+
+		assert_true(n[ONCE] <= 2);
+		assert_true(hooked ? n[LOCAL_AROUND] <= most
+				   : n[LOCAL_AROUND] == NTRANSFERS + 1);
+		assert_true(hooked && keeps_remote
+				    ? n[REMOTE_AROUND] <= most
+				    : n[REMOTE_AROUND] >= NTRANSFERS);
+	}
+	close_pair(&pair);
+	munmap(mine, bytes);
+	munmap(theirs, bytes);
+}
+
+static void register_all(struct side *s, char *memory, size_t n)
+{
+	const size_t len = 4 * KIB;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t access = i % 2 ? FI_READ | FI_WRITE : LOCAL | REMOTE;
+		struct fid_mr *mr = reg(s, memory + i * len, len, access);
+
+		assert_ok(fi_close(&mr->fid));
+	}
+}
+
+/* Two names, for check_repetition. */
+#define ROUND(name)                                                        \
+	__attribute__((noinline)) static void name(struct side *s,         \
+						   char *memory, size_t n) \
+	{                                                                  \
+		register_all(s, memory, n);                                \
+		__asm__ volatile("/* " #name " */");                       \
+	}
+
+ROUND(second_round)
+ROUND(last_round)
+
+static size_t nbuffers = HOOK_BUFFERS;
+
 /* Again and again: nothing grows. */
 static void many_registrations_leave_nothing(void **state)
 {
 	const unsigned rounds = 60;
-	const size_t n = HOOK_BUFFERS, len = 4 * KIB;
+	const size_t n = nbuffers, len = 4 * KIB;
 	char *memory = map(n * len);
 	struct side s = { 0 };
 	size_t pages = 0;
 
 	(void)state;
 	open_domain(&s);
-	for (unsigned round = 0; round < rounds; round++) {
-		for (size_t i = 0; i < n; i++) {
-			uint64_t access =
-				i % 2 ? FI_READ | FI_WRITE : LOCAL | REMOTE;
-			struct fid_mr *mr =
-				reg(&s, memory + i * len, len, access);
-
-			assert_ok(fi_close(&mr->fid));
-		}
-		if (round == 1)
-			pages = test_mapped_pages();
-	}
+	register_all(&s, memory, n);
+	second_round(&s, memory, n);
+	pages = test_mapped_pages();
+	for (unsigned round = 3; round < rounds; round++)
+		register_all(&s, memory, n);
+	last_round(&s, memory, n);
 	printf("%zu pages after 2 rounds, %zu after %u\n", pages,
 	       test_mapped_pages(), rounds);
 	/* Threads of pinion may have started meanwhile; a leak of one word per
@@ -498,9 +628,16 @@ int main(int argc, char **argv)
 		TEST(every_byte_arrives),
 		TEST(a_key_that_was_given_up_is_refused),
 		TEST(after_every_kind_of_release_new_bytes_arrive),
+		TEST(registrations_fall_to_one_per_buffer),
 		TEST(many_registrations_leave_nothing),
 		TEST(threads_register_the_same_memory),
 		TEST(a_fork_disturbs_nothing),
+	};
+	const struct CMUnitTest count[] = {
+		TEST(registrations_fall_to_one_per_buffer),
+	};
+	const struct CMUnitTest repeat[] = {
+		TEST(many_registrations_leave_nothing),
 	};
 	const char *hook = getenv("FI_HOOK");
 	const char *remote = getenv("PINION_KEEP_REMOTE");
@@ -508,6 +645,7 @@ int main(int argc, char **argv)
 
 	hooked = hook && strstr(hook, "pinion");
 	keeps_remote = remote && !strcmp(remote, "yes");
+	add_counter();
 	/* Queues of rxm for more do not fit into rxe. */
 	setenv("FI_UNIVERSE_SIZE", "4", 0);
 	provider = argc < 2 || !strcmp(argv[1], "tcp") ? "tcp;ofi_rxm"
@@ -519,5 +657,9 @@ int main(int argc, char **argv)
 		return TEST_SKIP;
 	}
 	fi_freeinfo(info);
-	return RUN_TESTS(tests);
+	if (argc > 4) {
+		nbuffers = strtoul(argv[4], NULL, 0);
+		return RUN_TESTS(repeat);
+	}
+	return argc > 3 ? RUN_TESTS(count) : RUN_TESTS(tests);
 }

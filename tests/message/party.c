@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "device/sim/sim.h"
 #include "message/endpoint/endpoint.h"
 #include "message/twosided/direct.h"
 
-#define OFTEN 50
+#define OFTEN	     50
+#define HELPED_BYTES ((size_t)4 << 10)
 
 static const struct pn_protocol_limits small_limits = {
 	.eager_bytes = 2000,
@@ -58,10 +60,55 @@ static bool open_caches(struct party *party)
 
 static bool open_helper(struct party *party)
 {
-	struct pn_helper_attr attr = { .device = party->rank->device,
-				       .cache = party->cache };
+	struct pn_helper_attr attr = { .nrails = party->rank->nrails,
+				       .threshold = HELPED_BYTES };
 
+	for (unsigned r = 0; r < attr.nrails; r++)
+		attr.rails[r] = (struct pn_helper_rail){ party->rank->rails[r],
+							 party->caches[r] };
 	return !pn_helper_open(&attr, &party->helper);
+}
+
+static void help(void *arg)
+{
+	struct party *party = arg;
+
+	pn_helper_run(party->helper);
+	party->helping = false;
+}
+
+static bool start_helper(struct party *party)
+{
+	const struct rank *rank = party->rank;
+
+	if (!rank->virtual_time)
+		return !pn_helper_start(party->helper);
+	party->helping = true;
+	return !pn_sim_spawn(rank->sim, rank->rank, help, party);
+}
+
+/* What it would register again must not be in the way of what follows. */
+static void close_helper(struct party *party)
+{
+	struct pinion_helper_stats stats;
+
+	if (!party->helper)
+		return;
+	pn_endpoint_lock(party->ep);
+	party->ep->helper = NULL;
+	pn_endpoint_unlock(party->ep);
+	pn_helper_stop(party->helper);
+	while (party->helping)
+		rank_pause(party->rank);
+	pn_helper_query(party->helper, &stats);
+	printf("rank %u: the helper saw %llu transfers, deregistered %llu and "
+	       "registered %llu buffers, %llu were late\n",
+	       party->rank->rank, (unsigned long long)stats.calls,
+	       (unsigned long long)stats.deregistered,
+	       (unsigned long long)stats.registered,
+	       (unsigned long long)stats.late);
+	pn_helper_close(party->helper);
+	party->helper = NULL;
 }
 
 static bool open_layers(struct party *party, const struct party_attr *attr)
@@ -74,6 +121,7 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 				       .protocol = attr->protocol,
 				       .reuse = attr->reuse,
 				       .single_threaded = attr->single_threaded,
+				       .progress_thread = rank->progress_thread,
 				       .pages = { .numa_node = -1 } };
 
 	if (!ep.limits.depth)
@@ -81,7 +129,11 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 	pn_budget_init(&party->budget, rank->device,
 		       attr->max_bytes ? attr->max_bytes : (size_t)4 << 30, 0,
 		       1);
-	if (!open_caches(party) || (attr->helped && !open_helper(party)))
+	if (!open_caches(party))
+		return false;
+	if ((attr->helped || rank->helper) && !open_helper(party))
+		return false;
+	if (rank->helper && !start_helper(party))
 		return false;
 	ep.helper = party->helper;
 	for (unsigned r = 0; r < rank->nrails; r++) {
@@ -170,6 +222,8 @@ void party_close(struct party *party)
 	if (!counts_are_sane(party))
 		rank_fail(party->rank, "a counter went down", __FILE__,
 			  __LINE__);
+	if (party->rank->helper)
+		close_helper(party);
 	if (!settles(party))
 		rank_fail(party->rank, "more than bounce buffers is pinned",
 			  __FILE__, __LINE__);

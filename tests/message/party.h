@@ -28,6 +28,7 @@ struct party {
 	struct pn_cache *cache; /* the first of these: */
 	struct pn_cache *caches[PN_RAILS_MAX];
 	struct pn_helper *helper; /* or NULL */
+	bool helping;		  /* its task in virtual time runs */
 	struct pinion_endpoint *ep;
 	struct pinion_peer *peers[RANKS_MAX];
 	size_t bounce_bytes; /* of the budget, when nothing else is pinned */

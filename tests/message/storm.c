@@ -585,7 +585,9 @@ static void rest(struct storm *s)
 {
 	struct pn_device *device = s->rank->device;
 
-	if (s->rank->virtual_time || test_below(&s->random, 2))
+	/* The progress thread uses the devices meanwhile. */
+	if (s->rank->virtual_time ||
+	    (!s->rank->progress_thread && test_below(&s->random, 2)))
 		rank_wait(s->rank, pn_device_now(device) + 20 * PN_NS_PER_MS);
 	else
 		sleep_on_fd(s);

@@ -36,12 +36,39 @@
 #define LEN (RELEASES_PAGES * PN_PAGE_BYTES)
 #define BIG ((size_t)48 << 20)
 
+#define HUGE_BYTES ((size_t)2 << 20)
+#define GAP	   ((size_t)256 << 20)
+
+/* Other threads must not get a mapping where a scene has released its memory.
+ * The kernel puts mappings into the highest gap that they fit into: a scene's
+ * memory has a larger gap above it.
+ *
+ * One page in 512 has an address at which a huge page could begin. Of mmap()
+ * and mremap() there the monitor reports whole huge pages, more than the
+ * target: the address returned is none of these. */
+static void *place(void)
+{
+	char *gap = mmap(NULL, GAP, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (gap == MAP_FAILED)
+		return NULL;
+	munmap(gap, GAP);
+	return (uintptr_t)gap & (HUGE_BYTES - 1) ? gap : gap + PN_PAGE_BYTES;
+}
+
+static char *map_out_of_the_way(size_t bytes, int flags, int fd, off_t offset)
+{
+	char *at = place();
+	char *p = mmap(at, bytes, PROT_READ | PROT_WRITE,
+		       flags | MAP_FIXED_NOREPLACE, fd, offset);
+
+	return p == MAP_FAILED ? NULL : memset(p, 1, bytes);
+}
+
 static char *map(int flags)
 {
-	char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS,
-		       -1, 0);
-
-	return p == MAP_FAILED ? NULL : memset(p, 1, LEN);
+	return map_out_of_the_way(LEN, flags | MAP_ANONYMOUS, -1, 0);
 }
 
 static bool prepare_private(struct scene *s)
@@ -61,6 +88,16 @@ static bool prepare_shared(struct scene *s)
 static void unmap_base(struct scene *s)
 {
 	munmap(s->base, LEN);
+}
+
+/* Of base, what is not the target. */
+static void unmap_rest(struct scene *s)
+{
+	char *end = s->target + s->len;
+
+	munmap(s->base, (size_t)(s->target - s->base));
+	if (end < s->base + LEN)
+		munmap(end, (size_t)(s->base + LEN - end));
 }
 
 static bool release_whole(struct scene *s)
@@ -254,7 +291,7 @@ static bool prepare_segment(struct scene *s)
 	s->id = shmget(IPC_PRIVATE, LEN, IPC_CREAT | 0600);
 	if (s->id < 0)
 		return false;
-	s->base = s->target = shmat(s->id, NULL, 0);
+	s->base = s->target = shmat(s->id, place(), 0);
 	shmctl(s->id, IPC_RMID, NULL);
 	if (s->base == (void *)-1)
 		return false;
@@ -276,11 +313,10 @@ static bool map_file(struct scene *s, int flags)
 	s->id = memfd_create("releases", MFD_CLOEXEC);
 	if (s->id < 0 || ftruncate(s->id, 2 * LEN))
 		return false;
-	s->base = mmap(NULL, 2 * LEN - PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
-		       flags, s->id, PN_PAGE_BYTES);
-	if (s->base == MAP_FAILED)
+	s->base = map_out_of_the_way(2 * LEN - PN_PAGE_BYTES, flags, s->id,
+				     PN_PAGE_BYTES);
+	if (!s->base)
 		return false;
-	memset(s->base, 1, 2 * LEN - PN_PAGE_BYTES);
 	s->target = s->base + LEN - PN_PAGE_BYTES;
 	s->len = LEN;
 	return true;
@@ -342,7 +378,7 @@ const struct release_case release_cases[] = {
 	{ "munmap by syscall()", K(MUNMAP), true, prepare_private,
 	  release_by_number, NULL },
 	{ "munmap of a part", K(MUNMAP_PART), true, prepare_middle,
-	  release_middle, unmap_base },
+	  release_middle, unmap_rest },
 	{ "mmap over it", K(MMAP_FIXED), true, prepare_private,
 	  release_by_mapping_over, unmap_base },
 	{ "mremap away", K(MREMAP_OLD), true, prepare_move, release_by_moving,
@@ -350,7 +386,7 @@ const struct release_case release_cases[] = {
 	{ "mremap onto it", K(MREMAP_NEW), true, prepare_move_target,
 	  release_by_moving, unmap_other },
 	{ "mremap to less", K(MREMAP_SHRINK), true, prepare_tail,
-	  release_by_shrinking, unmap_base },
+	  release_by_shrinking, unmap_rest },
 	{ "MADV_DONTNEED", K(DONTNEED), true, prepare_private, advise_dontneed,
 	  unmap_base },
 	{ "MADV_FREE", K(FREE), true, prepare_private, advise_free,
@@ -384,3 +420,43 @@ const struct release_case release_cases[] = {
 };
 
 const size_t nrelease_cases = PN_ARRAY_LEN(release_cases);
+
+/* --- after the release ---------------------------------------------------- */
+
+/* Nothing is mapped at the target, unless another thread took the place. */
+static bool frees_addresses(enum pn_release_kind kind)
+{
+	switch (kind) {
+	case PN_RELEASE_MUNMAP:
+	case PN_RELEASE_MUNMAP_PART:
+	case PN_RELEASE_HIGH_BITS:
+	case PN_RELEASE_MREMAP_OLD:
+	case PN_RELEASE_MREMAP_SHRINK:
+	case PN_RELEASE_BRK:
+	case PN_RELEASE_BIG_FREE:
+	case PN_RELEASE_BIG_REALLOC:
+	case PN_RELEASE_SHMDT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool release_map_again(const struct release_case *c, struct scene *s)
+{
+	s->mapped_again =
+		mmap(s->target, s->len, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+		     0) == s->target;
+	return s->mapped_again ||
+	       (!frees_addresses(c->kind) &&
+		!mprotect(s->target, s->len, PROT_READ | PROT_WRITE));
+}
+
+void release_clean(const struct release_case *c, struct scene *s)
+{
+	if (s->mapped_again)
+		munmap(s->target, s->len);
+	if (c->clean)
+		c->clean(s);
+}

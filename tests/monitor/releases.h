@@ -2,8 +2,8 @@
 /*
  * releases -- every kind of release, one row each.
  *
- * A row prepares memory that holds `target`, and releases it later. The row
- * cleans up what is left.
+ * A row prepares memory that holds `target`, and releases it later. Then the
+ * memory can be mapped again. The row cleans up what is left.
  */
 #ifndef PN_TESTS_MONITOR_RELEASES_H
 #define PN_TESTS_MONITOR_RELEASES_H
@@ -19,6 +19,7 @@ struct scene {
 	int id;
 	char *target; /* what will be released */
 	size_t len;
+	bool mapped_again;
 };
 
 struct release_case {
@@ -34,5 +35,10 @@ struct release_case {
 
 extern const struct release_case release_cases[];
 extern const size_t nrelease_cases;
+
+/* Makes the addresses of the released target usable again, with new pages.
+ * False: an allocator, or another thread, has them. */
+bool release_map_again(const struct release_case *c, struct scene *s);
+void release_clean(const struct release_case *c, struct scene *s);
 
 #endif

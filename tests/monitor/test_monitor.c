@@ -417,6 +417,16 @@ static char *map_over(size_t first, size_t npages, int flags)
 		    -1, 0);
 }
 
+static char *map_file_over(size_t page)
+{
+	int fd = memfd_create("over", MFD_CLOEXEC);
+	char *p = mmap(page_of(page), PN_PAGE_BYTES, PROT_READ,
+		       MAP_SHARED | MAP_FIXED, fd, 0);
+
+	close(fd);
+	return p;
+}
+
 /* Patches know only the arguments; the kernel reports what it did. */
 static bool patched(void)
 {
@@ -433,8 +443,10 @@ static void mapping_over_memory_releases_it(void **state)
 	map_stretch();
 	assert_ptr_equal(map_over(3, 2, MAP_FIXED), page_of(3));
 	assert_released(3, 2);
-	/* This may be a huge page. */
 	assert_ptr_equal(map_over(0, 1, MAP_FIXED), page_of(0));
+	assert_released(0, 1);
+	/* A file may have huge pages. */
+	assert_ptr_equal(map_file_over(0), page_of(0));
 	assert_released(0, 512);
 	elsewhere = map_over(3, 2, 0); /* a wish that cannot be granted */
 	assert_released(0, 0);

@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "late.h"
 #include "monitor/monitor_impl.h"
+#include "monitor/watched_range.h"
 #include "patcher.h"
 
 static const char *library;
@@ -174,6 +176,142 @@ static void with_threads_the_next_mode_is_used(void **state)
 	assert_int_equal(calls, 1);
 }
 
+static char *map_page(char *at)
+{
+	char *p = mmap(at, PN_PAGE_BYTES, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS |
+			       (at ? MAP_FIXED_NOREPLACE : 0),
+		       -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	return p;
+}
+
+static struct pn_watched_range *add_page(const char *page)
+{
+	struct pn_watched_range *range;
+
+	assert_ok(pn_watched_range_add(page, 1, &range));
+	return range;
+}
+
+/* Whether the page may not be used when other memory is mapped there. */
+static bool replacement_is_refused(struct pn_watched_range *range, char *page)
+{
+	assert_ok(munmap(page, PN_PAGE_BYTES));
+	map_page(page);
+	return pn_watched_range_check(range, page, 1, true) == -EFAULT;
+}
+
+/* Pages with watched ranges, when the hooks are overwritten. */
+enum { UNTOUCHED, UNMAPPED, NPAGES };
+
+static void ranges_survive_a_patch(bool again)
+{
+	struct pn_watched_range *ranges[NPAGES], *newer;
+	char *pages[NPAGES], *page = map_page(NULL);
+
+	for (unsigned i = 0; i < NPAGES; i++) {
+		pages[i] = map_page(NULL);
+		ranges[i] = add_page(pages[i]);
+	}
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_PATCH);
+	load_patcher();
+	assert_ok(install(PATCHER_RAW));
+	/* The hooks detect nothing, and nobody has noticed: the kernel is
+	 * asked. */
+	assert_ok(pn_watched_range_check(ranges[UNMAPPED], pages[UNMAPPED], 1,
+					 true));
+	assert_ok(munmap(pages[UNMAPPED], PN_PAGE_BYTES));
+	assert_int_equal(pn_watched_range_check(ranges[UNMAPPED],
+						pages[UNMAPPED], 1, false),
+			 -EFAULT);
+	/* To add a range has the monitor look. The others are not released. */
+	newer = add_page(page);
+	assert_true(replacement_is_refused(newer, page));
+	assert_ok(pn_watched_range_check(ranges[UNTOUCHED], pages[UNTOUCHED], 1,
+					 true));
+	if (again)
+		assert_true(replacement_is_refused(ranges[UNTOUCHED],
+						   pages[UNTOUCHED]));
+	assert_ok(munmap(pages[UNTOUCHED], PN_PAGE_BYTES));
+	assert_int_equal(pn_watched_range_check(ranges[UNTOUCHED],
+						pages[UNTOUCHED], 1, false),
+			 -EFAULT);
+	for (unsigned i = 0; i < NPAGES; i++)
+		pn_watched_range_remove(ranges[i]);
+	pn_watched_range_remove(newer);
+}
+
+static void ranges_are_watched_when_libc_is_patched_again(void **state)
+{
+	(void)state;
+	ranges_survive_a_patch(true);
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_PATCH);
+}
+
+static void ranges_survive_the_next_mode(void **state)
+{
+	(void)state;
+	pn_log_set_level(PN_LOG_ERROR);
+	pn_monitor_faults.threaded = true;
+	ranges_survive_a_patch(false);
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_USERFAULTFD);
+}
+
+/* All patched again: everything counts as released for caches only. */
+static void a_range_survives_a_check_of_the_monitor(void **state)
+{
+	char *page = map_page(NULL);
+	struct pn_watched_range *range = add_page(page);
+
+	(void)state;
+	load_patcher();
+	assert_ok(install(PATCHER_RAW));
+	assert_false(pn_monitor_check());
+	assert_ok(pn_watched_range_check(range, page, 1, true));
+	assert_true(replacement_is_refused(range, page));
+	pn_watched_range_remove(range);
+}
+
+/* A range that is checked wherever memory is released. */
+static struct checked {
+	struct pn_subscriber subscriber;
+	struct pn_watched_range *range;
+	const char *page;
+	unsigned nchecks;
+} checked;
+
+static void check_range(void *arg, uintptr_t addr, size_t len,
+			enum pn_release_phase phase)
+{
+	struct checked *c = arg;
+
+	(void)addr, (void)len, (void)phase;
+	pn_watched_range_check(c->range, c->page, 1, false);
+	c->nchecks++;
+}
+
+/* The self-test releases memory under the monitor's lock. */
+static void a_check_needs_no_lock(void **state)
+{
+	checked.subscriber = (struct pn_subscriber){ .released = check_range,
+						     .arg = &checked };
+	checked.page = map_page(NULL);
+	checked.range = add_page(checked.page);
+	(void)state;
+	assert_int_equal(pn_monitor_mode(), PN_MONITOR_PATCH);
+	assert_ok(pn_monitor_subscribe(&checked.subscriber));
+	load_patcher();
+	assert_ok(install(PATCHER_RAW));
+	alarm(120); /* a lock would be waited for */
+	assert_false(pn_monitor_check());
+	alarm(0);
+	assert_true(checked.nchecks > 0);
+	pn_monitor_unsubscribe(&checked.subscriber);
+	pn_watched_range_remove(checked.range);
+}
+
 #define CASE(when, name)         \
 	{                        \
 		when, TEST(name) \
@@ -191,6 +329,10 @@ int main(int argc, char **argv)
 		CASE("later", a_later_patch_is_patched_over_and_called),
 		CASE("polite", a_later_patch_that_calls_pinion_stays),
 		CASE("syscall", a_later_patch_that_ends_in_syscall_stays),
+		CASE("check", a_check_needs_no_lock),
+		CASE("survivor", a_range_survives_a_check_of_the_monitor),
+		CASE("range", ranges_are_watched_when_libc_is_patched_again),
+		CASE("range_threads", ranges_survive_the_next_mode),
 		CASE("threads", with_threads_the_next_mode_is_used),
 	};
 

@@ -7,6 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -188,6 +191,55 @@ static void the_self_test_leaves_no_memory_behind(void **state)
 	report_of(PN_MONITOR_NONE);
 }
 
+/* --- the self-test beside other threads ----------------------------------- */
+
+static _Atomic bool tested, lost;
+
+static bool is_mapped(void *page)
+{
+	unsigned char resident;
+
+	return !mincore(page, 4096, &resident);
+}
+
+/* Maps pages, which may lie where the self-test has just released some, and
+ * looks whether they stay. */
+static void *map_and_look(void *arg)
+{
+	void *at[8];
+
+	(void)arg;
+	while (!tested) {
+		for (unsigned i = 0; i < 8; i++)
+			at[i] = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		sched_yield();
+		for (unsigned i = 0; i < 8; i++) {
+			if (at[i] != MAP_FAILED && !is_mapped(at[i]))
+				lost = true;
+			munmap(at[i], 4096);
+		}
+	}
+	return NULL;
+}
+
+static void the_self_test_unmaps_only_its_own_memory(void **state)
+{
+	const unsigned kinds =
+		1u << PN_RELEASE_MUNMAP_PART | 1u << PN_RELEASE_MREMAP_SHRINK;
+	enum pn_detection detection[PN_RELEASE_NKINDS];
+	pthread_t thread;
+
+	(void)state;
+	report_of(PN_MONITOR_NONE);
+	assert_int_equal(pthread_create(&thread, NULL, map_and_look, NULL), 0);
+	for (unsigned i = 0; i < 20000 && !lost; i++)
+		pn_selftest_run(kinds, false, detection);
+	tested = true;
+	pthread_join(thread, NULL);
+	assert_false(lost);
+}
+
 #ifdef __x86_64__
 static uintptr_t followed(uint8_t a, uint8_t b)
 {
@@ -314,6 +366,7 @@ int main(void)
 		TEST(a_mode_that_ends_closes_its_descriptors),
 		TEST(unreadable_mappings_are_an_error),
 		TEST(the_self_test_leaves_no_memory_behind),
+		TEST(the_self_test_unmaps_only_its_own_memory),
 #ifdef __x86_64__
 		TEST(only_jumps_are_decoded),
 #endif

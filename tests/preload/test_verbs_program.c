@@ -2,11 +2,14 @@
 /*
  * An unmodified verbs program under libpinion-verbs.so:
  *
- *   test_verbs_program ADDRESS plain|kept|remote
+ *   test_verbs_program ADDRESS plain|kept|auto|remote|windows [BUFFERS]
+ *   test_verbs_program ADDRESS rounds BUFFERS
  *
  * ADDRESS is the IPv4 address of an adapter. `plain`: the library is not
- * preloaded, which shows what verbs does by itself; `kept`: it is; `remote`:
- * with the option keep_remote. tests/vm/suite runs it. The program is linked
+ * preloaded, which shows what verbs does by itself; `auto`: it is; `kept`: with
+ * keep_windows=no; `remote`: with the option keep_remote; `windows`: with
+ * keep_windows=yes, on an adapter that has them. BUFFERS: how many are
+ * registered again and again. tests/vm/suite runs it. The program is linked
  * with libibverbs and librdmacm alone.
  */
 #include <dlfcn.h>
@@ -24,8 +27,13 @@
 #define LOCAL  IBV_ACCESS_LOCAL_WRITE
 #define REMOTE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 
+/* Registrations that a domain makes to choose: some of the program's, one to
+ * measure binds, one to put windows in. */
+#define NCHOICE 12
+
 static const char *address;
-static bool is_preloaded, keeps_remote;
+static bool is_preloaded, keeps_remote, has_windows, chooses;
+static unsigned nbuffers = 300;
 
 static char *map(size_t len)
 {
@@ -94,11 +102,111 @@ static void memory_of_peers_is_registered_once_if_asked_for(void **state)
 	cm_pair_open(&pair, address);
 	n = again(&pair, memory + 100, 40 * KIB, REMOTE, 100);
 	print_message("remote: %d registrations\n", (int)n);
-	assert_int_equal(n, keeps_remote ? 1 : 100);
-	assert_int_equal(cm_mrs(40 * KIB).last != 0, keeps_remote);
+	if (chooses) {
+		assert_in_range(n, 1, 100 + NCHOICE);
+	} else {
+		assert_int_equal(n, keeps_remote || has_windows ? 1 : 100);
+		assert_int_equal(cm_mrs(40 * KIB).last != 0,
+				 keeps_remote || has_windows);
+	}
 	assert_ok(cm_pair_close(&pair));
 	assert_int_equal(cm_mrs(0).n, 0);
 	munmap(memory, 64 * KIB);
+}
+
+struct usage {
+	size_t mappings, pages;
+	uint64_t number; /* the kernel's, of registrations */
+};
+
+static struct usage usage(struct cm_pair *pair)
+{
+	struct usage now = { .number = cm_mr_number(pair->pd) };
+	FILE *maps = fopen("/proc/self/maps", "r");
+	int c;
+
+	assert_non_null(maps);
+	while ((c = getc(maps)) != EOF)
+		now.mappings += c == '\n';
+	fclose(maps);
+	now.pages = test_mapped_pages();
+	return now;
+}
+
+static void register_round(struct cm_pair *pair, char *memory, unsigned n,
+			   int access)
+{
+	for (size_t i = 0; i < n; i++)
+		assert_ok(ibv_dereg_mr(
+			reg(pair, memory + i * 4 * KIB, 4 * KIB, access)));
+}
+
+/* Two names, for tests/hook/check_repetition. */
+#define ROUND(name)                                                          \
+	__attribute__((noinline)) static void name(struct cm_pair *pair,     \
+						   char *memory, unsigned n, \
+						   int access)               \
+	{                                                                    \
+		register_round(pair, memory, n, access);                     \
+		__asm__ volatile("/* " #name " */");                         \
+	}
+
+ROUND(second_round)
+ROUND(last_round)
+
+/* Registers n buffers of a page, one after the other, in 60 rounds. What the
+ * process uses after the second round and after the last. */
+static void register_all(struct cm_pair *pair, unsigned n, int access,
+			 struct usage out[2])
+{
+	char *memory = map(n * 4 * KIB);
+
+	register_round(pair, memory, n, access);
+	second_round(pair, memory, n, access);
+	out[0] = usage(pair);
+	for (unsigned round = 3; round < 60; round++)
+		register_round(pair, memory, n, access);
+	last_round(pair, memory, n, access);
+	out[1] = usage(pair);
+	munmap(memory, n * 4 * KIB);
+}
+
+/* Neighbours are merged in the first rounds. Threads of pinion may start
+ * meanwhile; a leak of one word per registration is more. */
+static void repeat(struct cm_pair *pair, unsigned n, int access, bool is_kept)
+{
+	struct usage use[2];
+	uint64_t made;
+
+	register_all(pair, n, access, use);
+	made = use[1].number - use[0].number - 1;
+	print_message("%u buffers, access %x: %d registrations in 58 rounds; "
+		      "%zu mappings, then %zu; %zu pages, then %zu\n",
+		      n, (unsigned)access, (int)made, use[0].mappings,
+		      use[1].mappings, use[0].pages, use[1].pages);
+	if (chooses && access == REMOTE)
+		assert_in_range(made, 0, 58 * n + NCHOICE);
+	else
+		assert_int_equal(made, is_kept ? 0 : 58 * n);
+	assert_true(use[1].mappings <= use[0].mappings + 16);
+	assert_true(use[1].pages <= use[0].pages + 512);
+}
+
+static void many_registrations_leave_nothing(void **state)
+{
+	bool keeps_all = keeps_remote || has_windows;
+	struct cm_pair pair;
+
+	(void)state;
+	/* More would not fit. */
+	if (getenv("PINION_PROCESS_MAX_BYTES"))
+		nbuffers = 50;
+	cm_pair_open(&pair, address);
+	repeat(&pair, is_preloaded ? nbuffers : nbuffers / 10, LOCAL,
+	       is_preloaded);
+	repeat(&pair, keeps_all ? nbuffers : nbuffers / 10, REMOTE, keeps_all);
+	assert_ok(cm_pair_close(&pair));
+	assert_int_equal(cm_mrs(0).n, 0);
 }
 
 /* On iWARP a write completes when the bytes are on their way. */
@@ -218,23 +326,151 @@ static void peers_have_exactly_the_rights_of_the_program(void **state)
 	munmap(memory, 64 * KIB);
 }
 
+/* --- windows ---------------------------------------------------------------
+ */
+
+static struct ibv_context_ops real_ops;
+static unsigned nbinds;
+
+static int count_bind(struct ibv_qp *qp, struct ibv_mw *mw,
+		      struct ibv_mw_bind *bind)
+{
+	nbinds++;
+	return real_ops.bind_mw(qp, mw, bind);
+}
+
+/* Registers 4 MiB of memory of peers; how many registrations the kernel made.
+ */
+static uint64_t again_large(unsigned n, bool is_released)
+{
+	const size_t len = 4096 * KIB;
+	char *memory = map(len);
+	struct cm_pair pair;
+	uint64_t first, made;
+
+	cm_pair_open(&pair, address);
+	nbinds = 0;
+	real_ops = pair.adapter->ops;
+	pair.adapter->ops.bind_mw = count_bind;
+	first = cm_mr_number(pair.pd);
+	for (unsigned i = 0; i < n; i++) {
+		struct ibv_mr *mr = reg(&pair, memory, len, REMOTE);
+
+		memory[len / 2] = (char)i;
+		assert_ok(ibv_dereg_mr(mr));
+		if (is_released)
+			assert_ok(madvise(memory, len, MADV_DONTNEED));
+	}
+	made = cm_mr_number(pair.pd) - first - 1;
+	print_message("4 MiB, %u times%s: %d registrations, %u binds\n", n,
+		      is_released ? ", released in between" : "", (int)made,
+		      nbinds);
+	pair.adapter->ops.bind_mw = real_ops.bind_mw;
+	assert_ok(cm_pair_close(&pair));
+	munmap(memory, len);
+	return made;
+}
+
+static bool is_iwarp(void)
+{
+	struct cm_pair pair;
+	bool yes;
+
+	cm_pair_open(&pair, address);
+	yes = pair.adapter->device->transport_type == IBV_TRANSPORT_IWARP;
+	assert_ok(cm_pair_close(&pair));
+	return yes;
+}
+
+/* Registering 4 MiB takes six times as long as two binds, in the guest. */
+static void windows_are_chosen_where_they_pay(void **state)
+{
+	uint64_t made;
+
+	(void)state;
+	if (!is_preloaded || keeps_remote)
+		skip();
+	made = again_large(300, false);
+	if (is_iwarp() || (!chooses && !has_windows)) {
+		assert_int_equal(made, 300);
+		assert_int_equal(nbinds, 0);
+		return;
+	}
+	assert_in_range(made, 1, has_windows ? 1 : NCHOICE);
+	assert_in_range(nbinds, 2 * (300 - NCHOICE), 2 * (300 + NCHOICE));
+}
+
+/* A window in memory that is registered anew each time only adds to that. */
+static void memory_that_is_released_gets_fewer_and_fewer_windows(void **state)
+{
+	uint64_t made;
+
+	(void)state;
+	if (!chooses)
+		skip();
+	made = again_large(300, true);
+	assert_in_range(made, 300, 300 + NCHOICE);
+	assert_in_range(nbinds, is_iwarp() ? 0 : 1, 100);
+}
+
+static int refuse_bind(struct ibv_qp *qp, struct ibv_mw *mw,
+		       struct ibv_mw_bind *bind)
+{
+	(void)qp, (void)mw, (void)bind;
+	return EINVAL;
+}
+
+static int refuse_free(struct ibv_mw *mw)
+{
+	(void)mw;
+	return EBUSY;
+}
+
+/* The key may go on working: the program is told, and may try again. */
+static void a_key_that_does_not_end_fails_ibv_dereg_mr(void **state)
+{
+	char *memory = map(64 * KIB);
+	struct cm_pair pair;
+	struct ibv_mr *mr;
+	uint32_t key;
+
+	(void)state;
+	if (!has_windows)
+		skip();
+	cm_pair_open(&pair, address);
+	mr = reg(&pair, memory, 4 * KIB, REMOTE);
+	key = mr->rkey;
+	real_ops = pair.adapter->ops;
+	pair.adapter->ops.bind_mw = refuse_bind;
+	pair.adapter->ops.dealloc_mw = refuse_free;
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(ibv_dereg_mr(mr), EBUSY);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL,
+				      NULL, 0, LOCAL),
+			 IBV_REREG_MR_ERR_INPUT);
+	peer_writes(&pair, memory, 4 * KIB, key);
+	pair.adapter->ops.dealloc_mw = real_ops.dealloc_mw;
+	assert_ok(ibv_dereg_mr(mr));
+	pair.adapter->ops.bind_mw = real_ops.bind_mw;
+	assert_ok(ibv_dereg_mr(reg(&pair, memory, 4 * KIB, REMOTE)));
+	peer_is_refused(&pair, memory, 4 * KIB, key);
+	assert_ok(cm_pair_close(&pair));
+	munmap(memory, 64 * KIB);
+}
+
 /* --- released memory -------------------------------------------------------
  */
 
-/* What the release left unmapped is mapped again. */
-static bool map_again(char *at, size_t bytes)
+/* On iWARP a write completes when the bytes are on their way. */
+static void wait_for_bytes(const struct cm_pair *pair, const char *to,
+			   const char *from, size_t len)
 {
-	for (size_t i = 0; i < bytes; i += 4096) {
-		unsigned char is_there;
-		void *page = at + i;
+	bool is_late =
+		pair->adapter->device->transport_type == IBV_TRANSPORT_IWARP;
 
-		if (mincore(page, 4096, &is_there) &&
-		    mmap(page, 4096, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
-			 0) != page)
-			return false;
-	}
-	return !mprotect(at, bytes, PROT_READ | PROT_WRITE);
+	for (unsigned i = 0; is_late && i < 5000 && memcmp(to, from, len); i++)
+		usleep(1000);
+	assert_memory_equal(to, from, len);
 }
 
 /* Writes the bytes at `from` to `to`, registering them. Returns what was
@@ -247,7 +483,7 @@ static struct ibv_mr *put(struct cm_pair *pair, char *from, size_t len,
 	assert_int_equal(cm_pair_do(pair, IBV_WR_RDMA_WRITE, sge(mr), to->addr,
 				    to->rkey),
 			 IBV_WC_SUCCESS);
-	assert_memory_equal(to->addr, from, len);
+	wait_for_bytes(pair, to->addr, from, len);
 	return mr;
 }
 
@@ -257,6 +493,7 @@ static bool new_bytes_arrive(struct cm_pair *pair, const struct release_case *c,
 	struct scene s = { 0 };
 	struct ibv_mr *mr;
 	size_t len;
+	bool again;
 
 	if (!c->prepare(&s))
 		return false;
@@ -273,12 +510,13 @@ static bool new_bytes_arrive(struct cm_pair *pair, const struct release_case *c,
 	}
 	if (late)
 		assert_ok(ibv_dereg_mr(mr));
-	if (!map_again(s.target, s.len))
-		return false;
-	memset(s.target, 2, len);
-	assert_ok(ibv_dereg_mr(put(pair, s.target, len, to)));
-	munmap(s.target, s.len);
-	return true;
+	again = release_map_again(c, &s);
+	if (again) {
+		memset(s.target, 2, len);
+		assert_ok(ibv_dereg_mr(put(pair, s.target, len, to)));
+	}
+	release_clean(c, &s);
+	return again;
 }
 
 static void after_every_kind_of_release_new_bytes_arrive(void **state)
@@ -639,14 +877,33 @@ static int play(const char *what)
 	return !strcmp(what, "child") && ibv_dereg_mr(mr);
 }
 
+/* For check_repetition. */
+static int play_rounds(unsigned n)
+{
+	char *memory = map(n * 4 * KIB);
+	struct cm_pair pair;
+
+	cm_pair_open(&pair, address);
+	register_round(&pair, memory, n, LOCAL);
+	second_round(&pair, memory, n, LOCAL);
+	for (unsigned round = 3; round < 60; round++)
+		register_round(&pair, memory, n, LOCAL);
+	last_round(&pair, memory, n, LOCAL);
+	return cm_pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(local_memory_is_registered_once),
 		TEST(memory_of_peers_is_registered_once_if_asked_for),
+		TEST(many_registrations_leave_nothing),
 		TEST(a_key_that_was_given_up_is_refused),
 		TEST(peers_reach_exactly_the_bytes_of_the_program),
 		TEST(peers_have_exactly_the_rights_of_the_program),
+		TEST(windows_are_chosen_where_they_pay),
+		TEST(memory_that_is_released_gets_fewer_and_fewer_windows),
+		TEST(a_key_that_does_not_end_fails_ibv_dereg_mr),
 		TEST(after_every_kind_of_release_new_bytes_arrive),
 		TEST(peers_write_to_new_pages),
 		TEST(a_child_has_all_memory),
@@ -667,9 +924,15 @@ int main(int argc, char **argv)
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	address = argv[1];
+	if (!strcmp(argv[2], "rounds"))
+		return play_rounds((unsigned)strtoul(argv[3], NULL, 0));
 	if (!strcmp(argv[2], "child") || !strcmp(argv[2], "leave"))
 		return play(argv[2]);
 	is_preloaded = strcmp(argv[2], "plain");
 	keeps_remote = !strcmp(argv[2], "remote");
+	has_windows = !strcmp(argv[2], "windows");
+	chooses = !strcmp(argv[2], "auto");
+	if (argc > 3)
+		nbuffers = (unsigned)strtoul(argv[3], NULL, 0);
 	return RUN_TESTS(tests);
 }

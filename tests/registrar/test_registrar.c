@@ -254,6 +254,183 @@ static void a_pin_that_bypasses_the_cache_is_not_kept(void **state)
 	stop(&f);
 }
 
+/* Two hundred times, since the worker might be the faster one by chance. */
+static void a_key_of_a_pin_that_bypasses_the_cache_ends_with_its_unpin(
+	void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	touch(&f, 0, PAGE, PUT);
+	for (unsigned i = 0; i < 200; i++) {
+		assert_true(touch(&f, 10, 20, PUT | PINION_PIN_BYPASS)->dead);
+		assert_int_equal(f.ledger.nlive, 1);
+	}
+	stop(&f);
+}
+
+static void a_failed_end_of_a_bypassing_pin_is_tried_again(void **state)
+{
+	struct ledger_entry *e;
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	f.ledger.fail_deregister =
+		(struct ledger_fault){ .first = 1, .n = 1, .error = -EIO };
+	e = touch(&f, 10, 20, PUT | PINION_PIN_BYPASS);
+	assert_ok(pinion_cache_flush(f.context));
+	assert_true(e->dead);
+	assert_int_equal(f.ledger.nderegister, 2);
+	stop(&f);
+}
+
+/* A thread without memory for another slot. */
+struct pn_thread_slots;
+static bool no_slots;
+
+void *__real_pn_slots_get(struct pn_thread_slots *thread);
+void *__wrap_pn_slots_get(struct pn_thread_slots *thread);
+
+void *__wrap_pn_slots_get(struct pn_thread_slots *thread)
+{
+	return no_slots ? NULL : __real_pn_slots_get(thread);
+}
+
+/* Peers could use what is still registered, so nobody may forget it. */
+static void a_bypassing_pin_that_fails_late_is_ended_until_it_succeeds(
+	void **state)
+{
+	struct pinion_pin p;
+	struct fixture f;
+	int ret;
+
+	(void)state;
+	start(&f);
+	touch(&f, 0, PAGE, LOCAL);
+	f.ledger.fail_deregister =
+		(struct ledger_fault){ .first = 1, .n = 1, .error = -EIO };
+	no_slots = true;
+	ret = pinion_pin(f.context, f.ledger.area + PAGE, 20,
+			 PUT | PINION_PIN_BYPASS, &p);
+	no_slots = false;
+	assert_int_equal(ret, -ENOMEM);
+	assert_int_equal(f.ledger.nlive, 2);
+	assert_int_equal(f.context->budget.regions, 2);
+	assert_int_equal(f.context->budget.bytes, 2 * PAGE);
+	pn_cache_check(f.context->cache);
+	assert_ok(pinion_cache_flush(f.context));
+	assert_int_equal(f.ledger.nlive, 0);
+	assert_int_equal(f.context->budget.regions, 0);
+	stop(&f);
+}
+
+/* Registering around each transfer costs what registering costs: nothing is
+ * planned, and the counters are those of a plan. */
+struct pn_plan;
+static unsigned nplans;
+
+int __real_pn_plan_try(struct pn_plan *plan);
+int __wrap_pn_plan_try(struct pn_plan *plan);
+
+int __wrap_pn_plan_try(struct pn_plan *plan)
+{
+	nplans++;
+	return __real_pn_plan_try(plan);
+}
+
+static void pins_that_bypass_the_cache_need_no_plan(void **state)
+{
+	struct pinion_cache_stats stats;
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	touch(&f, 0, PAGE, LOCAL);
+	nplans = 0;
+	for (unsigned i = 0; i < 20; i++)
+		touch(&f, 100, 5000, PUT | PINION_PIN_BYPASS);
+	assert_int_equal(nplans, 0);
+	stats = stats_of(&f);
+	assert_int_equal(stats.misses, 21);
+	assert_int_equal(stats.misses_bypass, 20);
+	assert_int_equal(stats.registrations, 21);
+	assert_int_equal(stats.deregistrations, 20);
+	assert_int_equal(stats.registered_bytes, PAGE + 20 * 5000);
+	assert_int_equal(stats.dying_bytes, 0);
+	assert_int_equal(f.ledger.nregister, 21);
+	stop(&f);
+}
+
+/* What is cached makes room for them; what is in use does not. */
+static void pins_that_bypass_the_cache_are_in_the_budget(void **state)
+{
+	struct pinion_pin p[4], more;
+	struct fixture f;
+
+	(void)state;
+	ledger_init(&f.ledger);
+	f.ledger.registrar.max_registrations = 4;
+	open_with(&f, (const char *const[]){ "max_bytes=32K", NULL });
+	touch(&f, 0, 6 * PAGE, LOCAL);
+	for (size_t i = 0; i < 4; i++)
+		pin(&f, (10 + 2 * i) * PAGE, 2 * PAGE, PUT | PINION_PIN_BYPASS,
+		    &p[i]);
+	assert_int_equal(f.ledger.nlive, 4);
+	assert_int_equal(pinion_pin(f.context, f.ledger.area, PAGE,
+				    PUT | PINION_PIN_BYPASS, &more),
+			 -ENOBUFS);
+	assert_true(stats_of(&f).refused);
+	pinion_unpin(f.context, &p[1]);
+	pin(&f, 0, PAGE, PUT | PINION_PIN_BYPASS, &more);
+	pinion_unpin(f.context, &more);
+	for (size_t i = 0; i < 4; i++)
+		if (i != 1)
+			pinion_unpin(f.context, &p[i]);
+	assert_true(f.ledger.max_live_bytes <= 8 * PAGE);
+	stop(&f);
+}
+
+/* More than a thread has slots at first. */
+static void many_pins_bypass_the_cache_at_once(void **state)
+{
+	enum { N = 300 };
+	static struct pinion_pin p[N];
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	for (size_t i = 0; i < N; i++)
+		pin(&f, i * 100, 100, PUT | PINION_PIN_BYPASS, &p[i]);
+	assert_int_equal(f.ledger.nlive, N);
+	for (size_t i = 0; i < N; i += 2)
+		pinion_unpin(f.context, &p[i]);
+	assert_int_equal(f.ledger.nlive, N / 2);
+	pn_cache_check(f.context->cache);
+	for (size_t i = 1; i < N; i += 2)
+		pinion_unpin(f.context, &p[i]);
+	stop(&f);
+}
+
+static void a_bypassing_pin_fails_as_its_registration_does(void **state)
+{
+	struct pinion_pin p;
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	touch(&f, 0, PAGE, LOCAL);
+	f.ledger.fail_register =
+		(struct ledger_fault){ .first = 2, .n = 1, .error = -EFAULT };
+	assert_int_equal(pinion_pin(f.context, f.ledger.area, 10,
+				    PUT | PINION_PIN_BYPASS, &p),
+			 -EFAULT);
+	assert_int_equal(f.ledger.nregister, 2);
+	assert_true(touch(&f, 0, 10, PUT | PINION_PIN_BYPASS)->dead);
+	stop(&f);
+}
+
 static void released_memory_is_registered_anew(void **state)
 {
 	struct ledger_entry *e;
@@ -904,6 +1081,13 @@ int main(void)
 		TEST(buffers_of_a_list_may_overlap),
 		TEST(a_pin_that_is_started_has_one_segment),
 		TEST(a_pin_that_bypasses_the_cache_is_not_kept),
+		TEST(a_key_of_a_pin_that_bypasses_the_cache_ends_with_its_unpin),
+		TEST(a_failed_end_of_a_bypassing_pin_is_tried_again),
+		TEST(a_bypassing_pin_that_fails_late_is_ended_until_it_succeeds),
+		TEST(pins_that_bypass_the_cache_need_no_plan),
+		TEST(pins_that_bypass_the_cache_are_in_the_budget),
+		TEST(many_pins_bypass_the_cache_at_once),
+		TEST(a_bypassing_pin_fails_as_its_registration_does),
 		TEST(released_memory_is_registered_anew),
 		TEST(a_range_with_remote_access_is_exact),
 		TEST(exact_ranges_are_not_merged),

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -69,7 +70,7 @@ static void fail_deregister(struct fixture *f, unsigned first, unsigned n,
 
 static bool may_return(const struct fixture *f, int ret)
 {
-	return !ret || (ret && ret == f->error);
+	return !ret || ret == f->error;
 }
 
 static void check_pin(struct fixture *f, const struct pinion_pin *pin,
@@ -90,7 +91,8 @@ static void use(struct fixture *f, size_t at, size_t len, unsigned access)
 	int ret =
 		pinion_pin(f->context, f->ledger.area + at, len, access, &pin);
 
-	assert_true(may_return(f, ret));
+	if (!may_return(f, ret))
+		fail_msg("a pin returned %d", ret);
 	if (ret)
 		return;
 	check_pin(f, &pin, access);
@@ -174,6 +176,7 @@ static void play(struct fixture *f)
 	use_heap(f);
 	use_by_hand(f);
 	use(f, 50 * PAGE, PAGE, LOCAL | PINION_PIN_BYPASS);
+	use(f, 52 * PAGE + 10, 100, PUT | PINION_PIN_BYPASS);
 	assert_ok(pinion_cache_flush(f->context));
 	/* More than the budget allows. */
 	for (size_t i = 0; i < 4; i++)
@@ -229,6 +232,33 @@ static void any_nonzero_return_of_register_is_an_error(void **state)
 	(void)state;
 	fail_registers(7, -EIO, 1);
 	fail_registers(-EINPROGRESS, -EIO, 1);
+}
+
+static _Atomic bool flushing;
+
+static void *flush(void *arg)
+{
+	while (atomic_load(&flushing))
+		pinion_cache_flush(arg);
+	return NULL;
+}
+
+/* Room that another thread makes at this moment counts: half of the budget is
+ * in use at most. */
+static void a_pin_finds_the_room_that_others_make(void **state)
+{
+	struct fixture f;
+	pthread_t thread;
+
+	(void)state;
+	start(&f);
+	atomic_store(&flushing, true);
+	assert_int_equal(pthread_create(&thread, NULL, flush, f.context), 0);
+	for (size_t i = 0; i < 5000; i++)
+		use(&f, i % 4 * 200 * PAGE, 512 * PAGE - 100 * (i % 4), LOCAL);
+	atomic_store(&flushing, false);
+	pthread_join(thread, NULL);
+	stop(&f);
 }
 
 static void a_deregister_that_fails_once_is_tried_again(void **state)
@@ -473,6 +503,7 @@ int main(void)
 		TEST(a_register_that_fails_leaves_nothing),
 		TEST(a_register_without_room_leaves_nothing),
 		TEST(any_nonzero_return_of_register_is_an_error),
+		TEST(a_pin_finds_the_room_that_others_make),
 		TEST(a_deregister_that_fails_once_is_tried_again),
 		TEST(a_deregister_that_fails_for_ever_ends_in_close),
 		TEST(a_batch_that_cannot_be_undone_is_deregistered_later),

@@ -101,13 +101,14 @@ static void finish(struct worker *w, struct pinion_pin *pin, unsigned access,
 
 static void pin(struct worker *w, char *addr, size_t len, unsigned access)
 {
+	unsigned flags = below(w, 5) ? access : access | PINION_PIN_BYPASS;
 	struct pinion_pin p;
 	int ret;
 
 	if (below(w, 8)) {
-		ret = pinion_pin(w->context, addr, len, access, &p);
+		ret = pinion_pin(w->context, addr, len, flags, &p);
 	} else {
-		ret = pinion_pin_start(w->context, addr, len, access, &p);
+		ret = pinion_pin_start(w->context, addr, len, flags, &p);
 		if (ret == -EINPROGRESS)
 			ret = pinion_pin_wait(w->context, &p);
 	}

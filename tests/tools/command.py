@@ -9,6 +9,8 @@ import subprocess
 import sys
 
 PINION = sys.argv.pop(1)
+SANITIZED = any(name in pathlib.Path(PINION).read_bytes()
+                for name in (b"__asan_init", b"__tsan_init"))
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 # Keys of every row.

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """test_browser.py PINION -- a report in a real browser (Chromium), at the width
-of a desk and of a telephone: no errors, nothing wider than the window, every
-figure drawn."""
+of a telephone, a tablet and a desktop, light and dark: no errors, nothing
+wider than the window, every figure drawn, with title, unit and finding, in text of
+readable size. The page is in a frame of that width, since Chromium's own window
+has a least width of some 500."""
 
 import json
 import re
@@ -28,19 +30,47 @@ addEventListener('load', () => {
   const wide = [...document.querySelectorAll('body *')].filter(e =>
     !e.closest('.table') && !e.closest('svg') &&
     e.getBoundingClientRect().right > innerWidth + 1);
+  // Claims are cards where the table does not fit: nothing is scrolled to.
+  const hidden = [...document.querySelectorAll('.cards *')].filter(e =>
+    innerWidth <= 1000 && e.getBoundingClientRect().right > innerWidth + 1);
+  const figures = [...document.querySelectorAll('figure')];
+  const text = f => (f.querySelector('svg')?.textContent ?? '');
+  const untitled = figures.filter(f => !f.querySelector('svg > title') ||
+    !f.querySelector('svg > desc'));
+  const unitless = figures.filter(f => {
+    const about = f.querySelector('svg > desc')?.textContent ?? '';
+    const axes = about.match(/Horizontal axis: (.+); vertical axis: (.+)\\./);
+    return !axes || !axes.slice(1).every(a => text(f).includes(a)); });
+  const silent = figures.filter(f =>
+    !/\\d/.test(f.querySelector('h4')?.textContent ?? ''));
+  // 13 is the size of gnuplot's text.
+  const sizes = figures.map(f => f.querySelector('svg')).map(e =>
+    13 * e.getBoundingClientRect().width / e.viewBox.baseVal.width);
   const drawn = [...document.querySelectorAll('figure svg')].filter(e => {
     const box = e.getBoundingClientRect();
     return box.width > 100 && box.height > 50 &&
       e.querySelectorAll('path').length > 3; });
   const colours = ['color', 'backgroundColor'].map(
     c => getComputedStyle(document.body)[c]);
-  document.body.dataset.saw = JSON.stringify({
+  parent.postMessage(JSON.stringify({
     errors, width: innerWidth, scroll: document.documentElement.scrollWidth,
-    wide: wide.map(e => e.outerHTML.slice(0, 80)), drawn: drawn.length,
-    figures: document.querySelectorAll('figure').length, colours,
-    network: performance.getEntriesByType('resource').length });
+    wide: [...wide, ...hidden].map(e => e.outerHTML.slice(0, 80)), drawn: drawn.length,
+    figures: figures.length, colours, smallest: Math.min(...sizes),
+    untitled: untitled.length, unitless: unitless.map(f => f.id),
+    silent: silent.map(f => f.id),
+    cards: document.querySelectorAll('table.cards').length,
+    network: performance.getEntriesByType('resource').length }), '*');
 });
 </script>"""
+
+# Shows the page in a frame of a width and keeps what the page says of itself.
+# The frame is as light or dark as this page.
+FRAME = """<!DOCTYPE html><meta charset=utf-8>
+<meta name=color-scheme content="light dark">
+<style>body{{margin:0}}iframe{{border:0;width:{width}px;height:{height}px}}
+</style><script>
+addEventListener('message', e => document.body.dataset.saw = e.data);
+</script><body><iframe src=probed.html></iframe></body>"""
 
 
 class Browser(unittest.TestCase):
@@ -67,11 +97,14 @@ class Browser(unittest.TestCase):
             file.write(page.replace("<style>", PROBE + "<style>", 1))
 
     def look(self, width, height, *more):
+        with open(f"{self.folder}/frame.html", "w") as file:
+            file.write(FRAME.format(width=width, height=height))
         done = subprocess.run(
             [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu",
              f"--user-data-dir={self.folder}/profile{width}{len(more)}",
-             f"--window-size={width},{height}", "--dump-dom", *more,
-             f"file://{self.folder}/probed.html"], text=True,
+             f"--window-size={width + 100},{height + 100}",
+             "--virtual-time-budget=20000", "--dump-dom", *more,
+             f"file://{self.folder}/frame.html"], text=True,
             capture_output=True, timeout=300, check=False)
         found = re.search(r'data-saw="([^"]*)"', done.stdout)
         self.assertTrue(found, done.stderr[-2000:])
@@ -86,20 +119,24 @@ class Browser(unittest.TestCase):
         self.assertGreaterEqual(saw["figures"], 6)
         self.assertEqual(saw["drawn"], saw["figures"])
         self.assertEqual(saw["network"], 0)
+        self.assertEqual(saw["untitled"], 0)
+        self.assertEqual(saw["unitless"], [])
+        self.assertEqual(saw["silent"], [])
+        self.assertEqual(saw["cards"], 5)  # one for each paper
+        self.assertGreaterEqual(saw["smallest"], 8.5)
 
-    def test_a_desktop_window(self):
-        self.check(self.look(1280, 900))
+    DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 
-    def test_a_telephone(self):
-        saw = self.look(400, 800)
-        self.assertLessEqual(saw["width"], 520)
-        self.check(saw)
-
-    def test_dark_is_dark(self):
-        light = self.look(1280, 900)["colours"]
-        dark = self.look(1280, 900, "--force-dark-mode",
-                         "--blink-settings=preferredColorScheme=0")["colours"]
-        self.assertNotEqual(light, dark)
+    def test_three_widths_light_and_dark(self):
+        for width, height in ((400, 800), (800, 1000), (1280, 900)):
+            colours = []
+            for dark in ((), self.DARK):
+                with self.subTest(width=width, dark=bool(dark)):
+                    saw = self.look(width, height, *dark)
+                    self.assertEqual(saw["width"], width)
+                    self.check(saw)
+                    colours.append(saw["colours"])
+            self.assertNotEqual(*colours)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""test_cluster.py PINION -- `pinion sim cluster`: the engine on many nodes, in
-virtual time, so that every figure is exact."""
+"""test_cluster.py PINION [SEEDS] -- `pinion sim cluster`: the engine on many
+nodes, in virtual time, so that every figure is exact. With SEEDS only the sweep,
+over so many seeds."""
 
+import sys
 import tempfile
 import unittest
 
-from command import rows, run
+from command import SANITIZED, rows, run
+
+SEEDS = int(sys.argv.pop(1)) if sys.argv[1:] and sys.argv[1].isdigit() else 0
 
 
 def totals(*args, **env):
@@ -15,6 +19,26 @@ def totals(*args, **env):
             [row for row in found if row["what"] == "memory"])
 
 
+class Sweep(unittest.TestCase):
+    """`auto` and the helper together: no run fails or ends in a deadlock."""
+
+    def test_every_seed_ends(self):
+        for seed in range(1, (SEEDS or 1) + 1):
+            for workload, steps in (("cg", 4), ("ft", 8), ("sp", 20),
+                                    ("lu", 30), ("bt", 12)):
+                for jitter in "1", "10", "100":
+                    with self.subTest(workload, seed=seed, jitter=jitter):
+                        total, _ = totals(
+                            "--nodes", "4", "--workload", workload,
+                            "--iterations", str(steps), "--protocol", "auto",
+                            "--jitter", jitter, "--seed", str(seed),
+                            "--watch", "0")
+                        self.assertEqual(
+                            [(row["failed_ranks"], row["error"])
+                             for row in total.values()], [(0, None)] * 3)
+
+
+@unittest.skipIf(SEEDS, "only the sweep")
 class Cluster(unittest.TestCase):
     def test_the_helper_holds_less_than_leaving_all_pinned(self):
         total, memory = totals("--nodes", "2", "--workload", "figure1")
@@ -25,6 +49,42 @@ class Cluster(unittest.TestCase):
             peak = max(row["registered_bytes"] for row in memory
                        if row["scheme"] == scheme and row["node"] == 0)
             self.assertEqual(peak, total[scheme]["registered_bytes_peak"])
+
+    def test_schemes_are_compared_with_memory_left_pinned(self):
+        """README's picture: at cx5's costs the helper alone holds little and
+        takes no longer."""
+        total, _ = totals("--nodes", "4", "--workload", "cg", "--iterations",
+                          "20", "--cost", "cx5", "--watch", "0", "--protocol",
+                          "leave_pinned,on_demand,pipeline")
+        pinned = total["leave_pinned"]
+        for row in total.values():
+            self.assertAlmostEqual(
+                row["memory"], row["registered_bytes_mean"] /
+                pinned["registered_bytes_mean"], 6)
+            self.assertAlmostEqual(
+                row["communication"], row["communication_s"] /
+                pinned["communication_s"], 6)
+        self.assertLess(total["helper"]["memory"], 0.5)
+        self.assertLess(total["helper"]["communication"], 1.05)
+        for scheme in "on_demand", "pipeline":
+            self.assertLess(total["helper"]["memory"], total[scheme]["memory"])
+            self.assertGreater(total[scheme]["communication"], 1.5)
+        alone, _ = totals("--nodes", "4", "--workload", "cg", "--iterations",
+                          "2", "--protocol", "pipeline", "--helper", "off")
+        self.assertIsNone(alone["pipeline"]["memory"])
+
+    @unittest.skipIf(SANITIZED, "a hundred iterations take minutes")
+    def test_with_auto_the_helper_pins_nothing_twice(self):
+        for workload, seed in ("cg", "2"), ("cg", "3"), ("ft", "2"):
+            total, _ = totals("--nodes", "4", "--workload", workload,
+                              "--protocol", "auto", "--jitter", "10",
+                              "--seed", seed, "--watch", "0")
+            self.assertLessEqual(total["auto_helper"]["registered_bytes_peak"],
+                                 total["auto"]["registered_bytes_peak"])
+            self.assertLessEqual(total["auto_helper"]["time_s"],
+                                 1.02 * total["auto"]["time_s"])
+            self.assertLess(total["auto_helper"]["registered_bytes_mean"],
+                            0.8 * total["auto"]["registered_bytes_mean"])
 
     def test_every_watched_node_has_memory_over_time(self):
         _, memory = totals("--nodes", "4", "--workload", "cg", "--iterations",

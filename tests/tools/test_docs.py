@@ -89,27 +89,7 @@ class Looking(unittest.TestCase):
             self.assertIn(what, self.look(text) or "", text)
 
 
-# Lines that cannot be broken: a picture, terms of manual pages that pandoc
-# wants on one line.
-UNBREAKABLE = ("![", "raw system calls, io_uring madvise", "*sent_eager*, ")
-
-
-def too_long(path):
-    """(line, text) of prose with more than 100 columns: not tables or code."""
-    in_code = False
-    with open(path, encoding="utf-8") as file:
-        for number, text in enumerate(file, 1):
-            in_code ^= text.startswith("```")
-            if not (in_code or text.startswith(("|", "    ") + UNBREAKABLE)
-                    or len(text.rstrip("\n")) <= 100):
-                yield number, text
-
-
 class Documentation(unittest.TestCase):
-    def test_pages_keep_to_100_columns(self):
-        for path in CHECK.documents():
-            self.assertEqual(list(too_long(CHECK.TOP / path)), [], path)
-
     def test_its_quick_commands_run_and_the_others_exist(self):
         done = subprocess.run(
             [sys.executable, "-B", SCRIPT, "--quick", PINION], text=True,

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "tools/pinion/json.h"
+#include "tools/pinion/rows.h"
 
 static char *text;
 static size_t text_len;
@@ -101,6 +102,43 @@ static void utf8_passes_and_other_bytes_are_replaced(void **state)
 	}
 }
 
+/* Texts as jansson reads them; invalid bytes are U+FFFD by then. */
+static void jansson_reads_what_is_written(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "say \"hi\"\\\n\t\x01\x7f", "say \"hi\"\\\n\t\x01\x7f" },
+		{ "\xc2\xb5s \xf0\x9f\x98\x80", "\xc2\xb5s \xf0\x9f\x98\x80" },
+		{ "\xff|\xed\xa0\x80", "\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd"
+				       "\xef\xbf\xbd" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PN_ARRAY_LEN(cases); i++) {
+		FILE *file = open_memstream(&text, &text_len);
+		struct pn_rows rows = { 0 };
+		struct pn_json json;
+		struct pn_why why;
+
+		pn_json_begin(&json, file);
+		pn_json_text(&json, "text", cases[i][0]);
+		pn_json_number(&json, "number", -1.25e-7);
+		pn_json_count(&json, "count", UINT64_C(1) << 63);
+		pn_json_flag(&json, "flag", true);
+		pn_json_number(&json, "nan", NAN);
+		pn_json_end(&json);
+		fclose(file);
+		assert_int_equal(pn_rows_parse(&rows, text, &why), 0);
+		assert_string_equal(pn_row_text(rows.rows[0], "text"),
+				    cases[i][1]);
+		assert_true(pn_row_number(rows.rows[0], "number") == -1.25e-7);
+		assert_true(pn_row_number(rows.rows[0], "count") == 0x1p63);
+		assert_true(pn_row_meets(rows.rows[0], "flag=yes"));
+		assert_true(isnan(pn_row_number(rows.rows[0], "nan")));
+		pn_rows_fini(&rows);
+		free(text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -109,6 +147,7 @@ int main(void)
 		TEST(values_unknown_to_json_are_null),
 		TEST(texts_are_escaped),
 		TEST(utf8_passes_and_other_bytes_are_replaced),
+		TEST(jansson_reads_what_is_written),
 	};
 
 	return RUN_TESTS(tests);

@@ -42,6 +42,12 @@ class Run(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout,
                          f"LD_PRELOAD={verbs} PINION_KEEP_REMOTE=yes a\n")
+        for flag, how in (("--windows", "yes"), ("--windows=no", "no")):
+            done = run("run", "--cuda=no", "--verbs", flag, "--print", "a",
+                       LD_PRELOAD="")
+            self.assertEqual(
+                done.stdout,
+                f"LD_PRELOAD={verbs} PINION_KEEP_WINDOWS={how} a\n")
         done = run("run", "--verbs", "sh", "-c", "grep pinion /proc/self/maps")
         for name in "libpinion-cuda.so", "libpinion-verbs.so":
             self.assertIn(name, done.stdout)
@@ -66,6 +72,17 @@ class Run(unittest.TestCase):
             r"FI_HOOK=ofi_hook_pinion;perf "
             r"FI_PROVIDER_PATH=@\S+/libfabric:/a:/b "
             r"FI_MR_CACHE_MAX_COUNT=7 PINION_KEEP_REMOTE=yes a.out\n\Z")
+
+    def test_libfabric_keeps_nothing_below_pinion(self):
+        for device, printed in (("fabric:tcp", ".so FI_MR_CACHE_MAX_COUNT=0 a\n"),
+                                ("soft/fabric", ".so FI_MR_CACHE_MAX_COUNT=0 a\n"),
+                                ("soft", ".so a\n")):
+            done = run("run", "--cuda=no", "--verbs", "--print", "a",
+                       PINION_DEVICE=device)
+            if "no libpinion-verbs.so" in done.stderr:
+                self.skipTest("built without libibverbs")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertTrue(done.stdout.endswith(printed), done.stdout)
 
     def test_a_program_without_cuda_runs_as_always(self):
         done = run("run", "sh", "-c", "echo out; echo err >&2; exit 7")

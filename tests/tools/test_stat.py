@@ -4,17 +4,19 @@
 processes is exact in any state of the process."""
 
 import os
+import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
 import unittest
 
 from command import run
-from watched import FOLDER, Watched, stat
+from watched import FOLDER, Watched, gpu, stat
 
 
-def boards():
+def segments():
     """Pids that have a file."""
     if not os.path.isdir(FOLDER):
         return set()
@@ -72,6 +74,32 @@ class Counters(unittest.TestCase):
             self.assertEqual(stat(w.pid, "helper")["idle"], 0)
 
 
+@unittest.skipUnless(gpu("yes"), "no stand-in for a GPU")
+class Gpu(unittest.TestCase):
+    def test_kept_memory_is_shown(self):
+        with Watched(**gpu("yes")) as w:
+            w.do("pin 3 here")
+            w.do("hit 17")
+            context, cache = stat(w.pid, "context"), stat(w.pid, "cache")
+            self.assertEqual(context["device"], "cuda")
+            self.assertEqual(context["pinned_bytes"], 3 * 4096)
+            self.assertEqual(context["max_bytes"], 4 << 20)
+            self.assertEqual((cache["hits"], cache["registrations"]), (17, 1))
+            self.assertEqual(stat(w.pid, "region")["site_name"], "here")
+            self.assertEqual(w.end(), 0)
+
+    def test_memory_that_is_not_kept_ends_with_its_pin(self):
+        with Watched(**gpu("no")) as w:
+            w.do("pin 3 here")
+            w.do("hit 17")
+            context, cache = stat(w.pid, "context"), stat(w.pid, "cache")
+            self.assertEqual(context["pinned_bytes"], 0)
+            self.assertEqual(context["peak_bytes"], 3 * 4096)
+            self.assertEqual((cache["hits"], cache["registrations"]), (0, 18))
+            self.assertEqual(cache["deregistrations"], 18)
+            self.assertEqual(cache["regions"], 0)
+
+
 class Processes(unittest.TestCase):
     def test_a_stopped_process_can_be_read(self):
         with Watched() as w:
@@ -84,27 +112,27 @@ class Processes(unittest.TestCase):
 
     def test_the_segment_of_a_killed_process_is_removed(self):
         with Watched() as w:
-            self.assertIn(w.pid, boards())
+            self.assertIn(w.pid, segments())
             w.process.kill()
             w.process.wait()
             done = run("stat", str(w.pid))
             self.assertEqual(done.returncode, 1)
             self.assertIn("not a process of this user", done.stderr)
-            self.assertNotIn(w.pid, boards())
+            self.assertNotIn(w.pid, segments())
 
     def test_the_next_process_removes_it_too(self):
         with Watched() as w:
             w.process.kill()
             w.process.wait()
             with Watched():
-                self.assertNotIn(w.pid, boards())
+                self.assertNotIn(w.pid, segments())
 
     def test_a_process_that_ends_leaves_nothing(self):
         with Watched() as w:
             w.do("pin 1 here")
-            self.assertIn(w.pid, boards())
+            self.assertIn(w.pid, segments())
             self.assertEqual(w.end(), 0)
-            self.assertNotIn(w.pid, boards())
+            self.assertNotIn(w.pid, segments())
 
     def test_a_forked_child_changes_nothing(self):
         with Watched() as w:
@@ -155,11 +183,16 @@ class Prometheus(unittest.TestCase):
             one.do("pin 1 here")
             text = run("stat", "--format", "prometheus", str(one.pid),
                        str(two.pid)).stdout
-        typed, current = {}, None
+        typed, current, helped = {}, None, None
         for line in text.splitlines():
+            if line.startswith("# HELP "):
+                helped = line.split()[2]
+                self.assertRegex(line, r"^# HELP [a-z_]+ [A-Za-z].*\.$")
+                continue
             if line.startswith("# TYPE "):
                 current, kind = line.split()[2:]
                 self.assertNotIn(current, typed)
+                self.assertEqual(current, helped)
                 typed[current] = kind
                 continue
             self.assertRegex(line, self.SAMPLE)
@@ -167,6 +200,39 @@ class Prometheus(unittest.TestCase):
         self.assertEqual(typed["pinion_cache_hits_total"], "counter")
         self.assertEqual(typed["pinion_context_pinned_bytes"], "gauge")
         self.assertEqual(text.count("\npinion_cache_hits_total{"), 2)
+
+    def test_times_are_in_seconds(self):
+        with Watched() as one:
+            one.do("send 2")
+            text = run("stat", "--format", "prometheus", str(one.pid)).stdout
+            now = time.clock_gettime(time.CLOCK_MONOTONIC)
+        self.assertNotRegex(text, r"pinion_\w+_ns\b")
+        for name in ("since", "seen"):
+            value = re.search(rf"(?m)^pinion_endpoint_idle_{name}_seconds"
+                              r"\{.*\} (\S+)$", text)[1]
+            self.assertTrue(0 <= float(value) <= now, value)
+
+    @unittest.skipUnless(shutil.which("promtool"), "needs promtool")
+    def test_promtool_has_nothing_to_say(self):
+        with Watched() as one, Watched() as two:
+            one.do("pin 1 here")
+            two.do("send 2")
+            text = run("stat", "--format", "prometheus").stdout
+        done = subprocess.run(["promtool", "check", "metrics"], input=text,
+                              text=True, capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (0, "", ""))
+
+    def test_the_dashboard_asks_for_metrics_that_exist(self):
+        path = pathlib.Path(__file__).parents[2] / "tools/grafana/pinion.json"
+        asked = set(re.findall(r"pinion_[a-z_]+", path.read_text("utf-8")))
+        with Watched() as one:
+            one.do("pin 1 here")
+            one.do("send 2")
+            text = run("stat", "--format", "prometheus", str(one.pid)).stdout
+        exist = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+        self.assertGreater(len(asked), 5)
+        self.assertEqual(asked - exist, set())
 
 
 class BadInput(unittest.TestCase):

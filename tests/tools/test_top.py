@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """test_top.py PINION WATCHED -- `pinion top` in a real terminal (tmux)."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -12,7 +13,7 @@ import time
 import unittest
 
 from command import PINION, run
-from watched import Watched
+from watched import Watched, gpu
 
 if not shutil.which("tmux"):
     print("skipped: needs tmux")
@@ -74,6 +75,16 @@ class Top(unittest.TestCase):
                      "Largest regions"):
             self.assertIn(text, screen)
 
+    @unittest.skipUnless(gpu("yes"), "no stand-in for a GPU")
+    def test_a_gpu_is_shown_as_other_devices(self):
+        with Watched(**gpu("yes")) as w:
+            w.do("pin 16 weights")
+            w.do("hit 3")
+            with Terminal(top(str(w.pid))) as t:
+                screen = t.wait_for("weights", "3 hits, 1 misses")
+        self.assertIn("1 regions of 64K", screen)
+        self.assertIn("4.0M", screen)
+
     def test_counters_change_while_top_runs(self):
         with Watched() as w:
             w.do("pin 1 here")
@@ -102,6 +113,23 @@ class Top(unittest.TestCase):
                 self.press_until(t, "Down", "lower")
                 self.press_until(t, "Down", "higher")
                 self.press_until(t, "Up", "lower")
+
+    def test_processes_fill_the_rows_that_are_free(self):
+        """14 of them, in a terminal that has the space."""
+        with contextlib.ExitStack() as stack:
+            pids = sorted(stack.enter_context(Watched()).pid
+                          for _ in range(14))
+            with Terminal(top(), 80, 40) as t:
+                screen = t.wait_for("Largest regions", str(pids[-1]))
+        for pid in pids:
+            self.assertRegex(screen, rf"(?m)^ *{pid} ")
+
+    def test_processes_that_do_not_fit_are_counted(self):
+        with contextlib.ExitStack() as stack:
+            for _ in range(8):
+                stack.enter_context(Watched()).do("pin 1 here")
+            with Terminal(top(), 80, 16) as t:
+                t.wait_for("processes are not shown")
 
     def test_it_follows_the_size_of_the_terminal(self):
         with Watched() as w:

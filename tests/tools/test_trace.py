@@ -54,6 +54,20 @@ class Folder(unittest.TestCase):
         return self.stat(path)[0]
 
 
+class Sends(Folder):
+    def test_messages_that_pin_nothing_are_counted(self):
+        """Small messages are copied and request no registered memory."""
+        path = self.path("sends.trace")
+        done = run("demo", "--device", "sim:cost=ou2009", PINION_TRACE=path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = run("trace", "stat", path).stdout
+        total = self.total(path)
+        self.assertGreater(total["sends"], 0)
+        self.assertRegex(text, rf"(?m)^ *{total['sends']}  sends$")
+        self.assertRegex(text, rf"(?m)^ *{total['requests']}  requests for "
+                               "registered memory in ")
+
+
 class Convert(Folder):
     def test_converting_there_and_back_gives_the_same(self):
         path = self.write("a.csv.gz", PLAIN)

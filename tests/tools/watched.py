@@ -10,6 +10,18 @@ from command import run
 
 WATCHED = sys.argv.pop(1)
 FOLDER = f"/dev/shm/pinion-{os.geteuid()}"
+STANDIN = os.path.join(os.path.dirname(WATCHED), "standin")
+
+
+def gpu(keep):
+    """The environment of a program on the stand-in of a GPU's driver; None:
+    this build has none."""
+    if not os.path.exists(f"{STANDIN}/libcuda.so.1"):
+        return None
+    before = os.environ.get("LD_LIBRARY_PATH")
+    return {"PINION_DEVICE": "cuda", "PINION_CUDA_KEEP": keep,
+            "PINION_MAX_BYTES": "4M",
+            "LD_LIBRARY_PATH": f"{STANDIN}:{before}" if before else STANDIN}
 
 
 class Watched:

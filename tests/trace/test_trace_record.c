@@ -247,6 +247,17 @@ static void a_file_name_may_contain_the_process_id(void **state)
 	trace_remove(name);
 }
 
+static void a_file_name_may_contain_the_rank(void **state)
+{
+	(void)state;
+	assert_ok(setenv("OMPI_COMM_WORLD_RANK", "12", 1));
+	assert_ok(pn_record_start(trace_path("rank-%r.c"), MIB));
+	assert_string_equal(pn_record_path(), trace_path("rank-12.c"));
+	pn_record_stop();
+	assert_ok(unsetenv("OMPI_COMM_WORLD_RANK"));
+	trace_remove("rank-12.c");
+}
+
 /* --- threads -------------------------------------------------------------- */
 
 #define THREADS	   4
@@ -430,6 +441,7 @@ int main(void)
 		TEST(events_have_the_site_of_their_thread),
 		TEST(a_file_that_is_not_a_trace_is_not_overwritten),
 		TEST(a_file_name_may_contain_the_process_id),
+		TEST(a_file_name_may_contain_the_rank),
 		TEST(threads_record_without_losing_anything),
 		TEST(a_killed_program_leaves_what_it_recorded),
 		TEST(a_child_records_into_its_own_file),

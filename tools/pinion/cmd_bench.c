@@ -4,10 +4,13 @@
 #include "tools/pinion/command.h"
 
 static const struct pn_command *const benchmarks[] = {
-	&pn_bench_register, &pn_bench_raw,   &pn_bench_cache,  &pn_bench_heap,
-	&pn_bench_message,  &pn_bench_put,   &pn_bench_frrwp,  &pn_bench_rails,
-	&pn_bench_reuse,    &pn_bench_peers, &pn_bench_fabric, &pn_bench_mpi,
-	&pn_bench_helper,   &pn_bench_gpu,   &pn_bench_cuda,   NULL,
+	&pn_bench_register, &pn_bench_raw,     &pn_bench_cache,
+	&pn_bench_heap,	    &pn_bench_message, &pn_bench_put,
+	&pn_bench_frrwp,    &pn_bench_rails,   &pn_bench_reuse,
+	&pn_bench_ops,	    &pn_bench_peers,   &pn_bench_fabric,
+	&pn_bench_mpi,	    &pn_bench_helper,  &pn_bench_progress,
+	&pn_bench_view,	    &pn_bench_slab,    &pn_bench_slots,
+	&pn_bench_gpu,	    &pn_bench_cuda,    NULL,
 };
 
 static int run(const void *values, char *const *operands)

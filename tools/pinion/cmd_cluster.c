@@ -42,10 +42,11 @@ static const struct pn_option options[] = {
 	  FIELD(workload), 0, 0, NULL },
 	{ "protocol", PN_OPTION_TEXT, "leave_pinned,pipeline",
 	  "registration schemes, separated by commas: leave_pinned, on_demand, "
-	  "pipeline, pipeline_leave_pinned",
+	  "pipeline, pipeline_leave_pinned, auto",
 	  FIELD(protocol), 0, 0, NULL },
 	{ "helper", PN_OPTION_CHOICE, "learned",
-	  "also run leave_pinned with a helper and this predictor",
+	  "also run leave_pinned, and auto if it is named, with a helper and "
+	  "this predictor",
 	  FIELD(helper), 0, 0, helpers },
 	{ "budget", PN_OPTION_BYTES, "0",
 	  "bytes that each rank may pin (0: no limit)", FIELD(budget), 0,
@@ -93,6 +94,8 @@ struct study {
 	unsigned nranks; /* ranks of a job */
 	char *script;
 	bool recorded;
+	/* with memory left pinned, the first scheme; 0: was not run */
+	struct pn_cluster_result pinned;
 	struct pn_timeline lines[MOST_WATCHED];
 	uint64_t began_ns, printed_ns; /* real time */
 };
@@ -138,8 +141,15 @@ static enum pn_predictor predictor_of(int helper)
 	}
 }
 
+/* NAN: there is nothing to compare with. */
+static double times(double value, double pinned)
+{
+	return pinned > 0 ? value / pinned : NAN;
+}
+
 static void print_total(struct study *study, const struct pn_cluster_result *r)
 {
+	const struct pn_cluster_result *pinned = &study->pinned;
 	const struct values *values = study->values;
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("what", NULL, 0, "total"),
@@ -156,6 +166,12 @@ static void print_total(struct study *study, const struct pn_cluster_result *r)
 		PN_CELL_NUMBER("communication_s", "comm. s", 8,
 			       r->communication_s),
 		PN_CELL_NUMBER("time_s", "time s", 8, r->time_s),
+		PN_CELL_NUMBER("memory", NULL, 0,
+			       times(r->registered.mean_bytes,
+				     pinned->registered.mean_bytes)),
+		PN_CELL_NUMBER("communication", NULL, 0,
+			       times(r->communication_s,
+				     pinned->communication_s)),
 		PN_CELL_COUNT("late", "late", 5, r->late),
 		PN_CELL_COUNT("copied_no_budget", "copied", 6, r->copied),
 		PN_CELL_COUNT("failed_ranks", "failed", 6, r->failed),
@@ -168,11 +184,14 @@ static void print_total(struct study *study, const struct pn_cluster_result *r)
 
 static void print_memory(struct study *study)
 {
+	const struct pn_timeline *lines = study->lines;
 	const struct values *values = study->values;
 
 	for (unsigned node = 0; node < values->watch; node++)
-		for (size_t i = 0; i < study->lines[node].n; i++) {
-			const struct pn_timeline *line = &study->lines[node];
+		for (unsigned i = 0; i < pn_series_n(&lines[node].series);
+		     i++) {
+			const struct pn_point point =
+				pn_series_at(&lines[node].series, i);
 			const struct pn_report_cell row[] = {
 				PN_CELL_TEXT("what", NULL, 0, "memory"),
 				PN_CELL_TEXT("workload", NULL, 0,
@@ -180,10 +199,12 @@ static void print_memory(struct study *study)
 				PN_CELL_TEXT("scheme", NULL, 0,
 					     pn_scheme_name(study->scheme)),
 				PN_CELL_COUNT("node", NULL, 0, node),
-				PN_CELL_NUMBER("t_s", NULL, 0,
-					       pn_timeline_s(line, i)),
+				PN_CELL_COUNT("nodes", NULL, 0, values->nodes),
+				PN_CELL_NUMBER("t_s", NULL, 0, point.at_s),
 				PN_CELL_NUMBER("registered_bytes", NULL, 0,
-					       line->most[i]),
+					       point.highest),
+				PN_CELL_NUMBER("registered_bytes_mean", NULL, 0,
+					       point.mean),
 			};
 
 			pn_report_row(&study->report, row, PN_ARRAY_LEN(row));
@@ -202,7 +223,7 @@ static int run_recorded(struct study *study, struct pn_cluster_result *out)
 	};
 
 	*out = (struct pn_cluster_result){ 0 };
-	return pn_timed_replay_run(&attr, out);
+	return pn_timed_replay_run(&attr, out, NULL);
 }
 
 static int run_nodes(struct study *study, struct pn_cluster_result *out)
@@ -242,11 +263,12 @@ static int run_scheme(struct study *study, enum pn_scheme scheme)
 			      : run_nodes(study, &result);
 	if (ret)
 		return pn_failed(pn_scheme_name(scheme), ret);
-	for (unsigned i = 0; i < MOST_WATCHED; i++)
-		if (study->lines[i].n)
-			pn_timeline_set(&study->lines[i],
-					(uint64_t)(result.time_s * 1e9),
-					study->lines[i].now);
+	for (unsigned i = 0; i < study->values->watch; i++)
+		pn_timeline_set(&study->lines[i],
+				(uint64_t)(result.time_s * 1e9),
+				study->lines[i].now);
+	if (scheme == PN_SCHEME_LEAVE_PINNED)
+		study->pinned = result;
 	if (study->report.json)
 		print_memory(study);
 	print_total(study, &result);
@@ -269,11 +291,12 @@ static unsigned schemes_of(const char *list)
 		size_t len = strcspn(list, ",");
 		unsigned s = 0;
 
-		while (s < PN_SCHEME_HELPER &&
-		       (strlen(pn_scheme_name(s)) != len ||
+		while (s < PN_SCHEME_COUNT &&
+		       (pn_scheme_is_helped(s) ||
+			strlen(pn_scheme_name(s)) != len ||
 			strncmp(list, pn_scheme_name(s), len)))
 			s++;
-		if (s == PN_SCHEME_HELPER)
+		if (s == PN_SCHEME_COUNT)
 			return 0;
 		found |= 1u << s;
 		list += len + (list[len] == ',');
@@ -301,7 +324,9 @@ static int run_all(struct study *study, unsigned schemes)
 	int ret = PN_EXIT_OK;
 
 	if (study->values->helper != HELPER_OFF)
-		schemes |= 1u << PN_SCHEME_HELPER;
+		schemes |= 1u << PN_SCHEME_HELPER |
+			   (schemes >> PN_SCHEME_AUTO & 1)
+				   << PN_SCHEME_AUTO_HELPER;
 	pn_report_head(&study->report,
 		       "what does a parallel program register, and when?");
 	for (unsigned s = 0; s < PN_SCHEME_COUNT && !ret; s++) {

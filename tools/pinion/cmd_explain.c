@@ -37,9 +37,11 @@ static const struct pn_option options[] = {
 	PN_COMMAND_JSON(struct values, json),
 };
 
+/* direction: of a copy; NULL: a message. */
 static void print_candidate(struct pn_report *report,
 			    const struct values *values,
-			    const struct pinion_explanation *e)
+			    const struct pinion_explanation *e,
+			    const char *direction)
 {
 	const struct pn_report_cell row[] = {
 		PN_CELL_TEXT("protocol", "protocol", -16, e->protocol),
@@ -50,9 +52,10 @@ static void print_candidate(struct pn_report *report,
 		PN_CELL_NUMBER("mean_us", "mean us", 10, e->mean_ns / 1e3),
 		PN_CELL_FLAG("chosen", "chosen", 6, e->chosen),
 		PN_CELL_TEXT("reason", NULL, 0, e->reason),
+		PN_CELL_TEXT("direction", NULL, 0, direction),
 	};
 
-	pn_report_row(report, row, PN_ARRAY_LEN(row));
+	pn_report_row(report, row, PN_ARRAY_LEN(row) - !direction);
 }
 
 /* On a GPU: the methods of a copy instead of the protocols of a message. */
@@ -73,7 +76,8 @@ static int print_copies(struct pn_report *report, const struct values *values,
 		for (unsigned i = 0; !ret; i++) {
 			ret = pinion_cuda_explain(context, &attr, i, &e);
 			if (!ret)
-				print_candidate(report, values, &e);
+				print_candidate(report, values, &e,
+						from ? "from" : "to");
 			if (!ret && e.chosen)
 				pn_report_note(report, "^ %s", e.reason);
 		}
@@ -111,7 +115,7 @@ static void print_all(struct pn_report *report, const struct values *values,
 	pn_report_head(report, "which protocol does a message use, and how "
 			       "long does each take?");
 	for (unsigned i = 0; !pinion_endpoint_explain(ep, &attr, i, &e); i++) {
-		print_candidate(report, values, &e);
+		print_candidate(report, values, &e, NULL);
 		if (e.chosen) {
 			chosen = e.protocol;
 			reason = e.reason;

@@ -122,6 +122,20 @@ static void print_adapters(struct facts *facts)
 		print_fact(facts, "RDMA adapters", "none");
 }
 
+/* What each kind can open here, and what it cannot. */
+static void print_choice(void *arg, const char *name, const char *text)
+{
+	print_fact(arg, name, text);
+}
+
+static void print_choices(struct facts *facts)
+{
+	facts->what = "choice";
+	for (unsigned i = 0; pn_device_kind(i); i++)
+		if (pn_device_kind(i)->list)
+			pn_device_kind(i)->list(print_choice, facts);
+}
+
 static void print_capabilities(struct facts *facts,
 			       const struct pn_device *device)
 {
@@ -479,6 +493,7 @@ static int print_context(struct pn_report *report,
 	pn_report_head(report, "devices, capabilities and measured costs");
 	print_kinds(&facts);
 	print_adapters(&facts);
+	print_choices(&facts);
 	for (unsigned r = 0; r < context->nrails; r++)
 		print_device(&facts, context, r);
 	print_budget(report, context);

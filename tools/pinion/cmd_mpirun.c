@@ -19,10 +19,15 @@ struct values {
 	char launcher[PN_OPTION_TEXT_BYTES];
 	char report[PN_OPTION_TEXT_BYTES];
 	bool windows;
+	int progress; /* an index of progress_choices */
 	uint64_t watchdog;
 	bool psm;
 	bool print;
 };
+
+/* The first: as PINION_PROGRESS says. */
+static const char *const progress_choices[] = { "unset", "caller", "thread",
+						"auto", NULL };
 
 static const struct pn_option options[] = {
 	{ "trace", PN_OPTION_TEXT, "",
@@ -37,6 +42,10 @@ static const struct pn_option options[] = {
 	  "implement windows with RMA and atomics of the provider instead of "
 	  "messages, over a second endpoint in each rank",
 	  offsetof(struct values, windows), 0, 0, NULL },
+	{ "progress", PN_OPTION_CHOICE, "unset",
+	  "whether a thread in each rank moves messages on while the program "
+	  "computes: sets PINION_PROGRESS",
+	  offsetof(struct values, progress), 0, 0, progress_choices },
 	{ "watchdog", PN_OPTION_NUMBER, "60",
 	  "after so many seconds in which all ranks wait and no message moves, "
 	  "a line says which rank waits for what (0: never)",
@@ -74,21 +83,65 @@ static const struct {
 	/* btl/ofi of 4.1 aborts on atomic minima, which osc/rdma would use. */
 	{ "OMPI_MCA_osc_rdma_acc_use_amo", "0", NULL },
 	{ "OMPI_MCA_memory", "^patcher", NULL },
+	/* Of providers below pinion, which has a cache of its own. */
+	{ "FI_MR_CACHE_MAX_COUNT", "0", NULL },
 };
 
-static int set_up(const struct pn_paths *place, const char *trace, bool windows)
+/* The providers that the devices of a spec need, for FI_PROVIDER: it hides all
+ * others from every user of libfabric in the process. */
+static void list_providers(const char *spec, char *out, size_t size)
+{
+	size_t n = (size_t)snprintf(out, size, "pinion");
+
+	while (spec && (spec = strstr(spec, "fabric")) && n < size) {
+		size_t len;
+
+		spec += strlen("fabric");
+		spec += *spec == ':';
+		len = strcspn(spec, ";,+/=");
+		/* None is named: the device chooses. */
+		if (!len || spec[len] == '=')
+			n += (size_t)snprintf(out + n, size - n,
+					      ",tcp,verbs,efa,cxi");
+		else
+			n += (size_t)snprintf(out + n, size - n, ",%.*s",
+					      (int)len, spec);
+	}
+}
+
+/* Open MPI uses pinion alone, whatever its devices need. */
+static int set_providers(void)
+{
+	char list[PN_OPTION_TEXT_BYTES];
+
+	list_providers(getenv("PINION_DEVICE"), list, sizeof(list));
+	if (setenv("FI_PROVIDER", list, 0))
+		return -errno;
+	if (!strchr(list, ',') || getenv("OMPI_MCA_mtl_ofi_provider_exclude"))
+		return 0;
+	return setenv("OMPI_MCA_mtl_ofi_provider_include", "pinion", 0) ? -errno
+									: 0;
+}
+
+static int set_up(const struct pn_paths *place, const char *trace,
+		  const struct values *values)
 {
 	int ret = pn_job_prepend("FI_PROVIDER_PATH", place->provider_dir);
 
+	if (!ret)
+		ret = set_providers();
+	if (!ret && values->progress &&
+	    setenv("PINION_PROGRESS", progress_choices[values->progress], 1))
+		ret = -errno;
 	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(settings); i++) {
-		const char *value = windows && settings[i].by_rma
+		const char *value = values->windows && settings[i].by_rma
 					    ? settings[i].by_rma
 					    : settings[i].by_messages;
 
 		if (setenv(settings[i].name, value, 0))
 			ret = -errno;
 	}
-	return ret ? ret : pn_job_trace(trace);
+	return ret ? ret : pn_job_trace(trace, "rank-%r.%p");
 }
 
 /* --- running -------------------------------------------------------------- */
@@ -111,6 +164,8 @@ static void add_exports(struct line *line)
 	add(line, "FI_PROVIDER_PATH");
 	add(line, "-x");
 	add(line, "FI_PROVIDER");
+	add(line, "-x");
+	add(line, "FI_MR_CACHE_MAX_COUNT");
 	for (char **e = environ; *e; e++) {
 		char *name;
 
@@ -194,13 +249,21 @@ static int run_and_report(const struct line *line, const struct values *values,
 	return status;
 }
 
+/* Whether FI_PROVIDER is what this command would choose. */
+static bool is_own_choice(void)
+{
+	const char *chosen = getenv("FI_PROVIDER");
+	char list[PN_OPTION_TEXT_BYTES];
+
+	list_providers(getenv("PINION_DEVICE"), list, sizeof(list));
+	return !strcmp(chosen, "pinion") || !strcmp(chosen, list);
+}
+
 /* The stand-ins for PSM, or NULL: who chose another provider may mean PSM on
  * other hosts. */
 static char *stand_ins(const struct pn_paths *place, bool psm)
 {
-	return psm || strcmp(getenv("FI_PROVIDER"), "pinion")
-		       ? NULL
-		       : pn_psm_stand_ins(place);
+	return psm || !is_own_choice() ? NULL : pn_psm_stand_ins(place);
 }
 
 /* Only the ranks get the library preloaded, not mpirun; and call sites are
@@ -241,7 +304,7 @@ static int run(const void *v, char *const *operands)
 		folder = mkdtemp(made);
 	if (!folder)
 		return pn_failed(made, -errno);
-	ret = set_up(&place, folder, values->windows);
+	ret = set_up(&place, folder, values);
 	if (ret)
 		return pn_failed(*folder ? folder : "mpirun", ret);
 	line.words = calloc(count(operands) + 2 * count(environ) + 16,

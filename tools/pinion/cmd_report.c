@@ -35,17 +35,18 @@ static const struct pn_option options[] = {
 	  offsetof(struct values, pictures), 0, 0, NULL },
 };
 
-/* JSON begins with a brace; any other file may be a trace. */
+/* JSON begins with a brace; any other file may be a trace. Standard input has
+ * rows. */
 static bool is_json(const char *path)
 {
-	FILE *file = fopen(path, "re");
+	FILE *file = strcmp(path, "-") ? fopen(path, "re") : NULL;
 	int first = ' ';
 
 	while (file && (first == ' ' || first == '\n'))
 		first = getc(file);
 	if (file)
 		fclose(file);
-	return first == '{' || first == EOF;
+	return first == '{' || first == EOF || !strcmp(path, "-");
 }
 
 static int read_files(char *const *files, struct pn_rows *rows)
@@ -53,7 +54,8 @@ static int read_files(char *const *files, struct pn_rows *rows)
 	struct pn_why why = { "" };
 
 	for (; *files; files++) {
-		int ret = is_json(*files) && !access(*files, R_OK)
+		bool input = !strcmp(*files, "-");
+		int ret = is_json(*files) && (input || !access(*files, R_OK))
 				  ? pn_rows_read(rows, *files, &why)
 				  : pn_trace_rows_read(rows, *files, &why);
 
@@ -121,7 +123,9 @@ static int make_page(const struct pn_report_attr *attr,
 	struct pn_agreement *agreements = NULL;
 	struct pn_page page = { .title = attr->title,
 				.rows = rows,
-				.figures = figures };
+				.figures = figures,
+				.left_out = attr->left_out,
+				.nleft_out = attr->nleft_out };
 	int ret = attr->agreement ? pn_agreement_find(rows, &agreements,
 						      &page.nagreements)
 				  : 0;
@@ -174,8 +178,10 @@ static int run(const void *v, char *const *operands)
 	};
 
 	if (!operands[0])
-		return pn_usage_error("report: name files: rows that a command "
-				      "printed with --json, or traces");
+		return pn_usage_error(
+			"report: name files: rows that a command "
+			"printed with --json (-: standard input), "
+			"or traces");
 	return pn_report_write(&attr);
 }
 

@@ -6,6 +6,9 @@
 #define PN_TOOLS_CMD_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
+
+struct pn_left_out; /* page.h */
 
 struct pn_report_attr {
 	const char *title;
@@ -14,6 +17,9 @@ struct pn_report_attr {
 	bool agreement; /* include the comparison with the papers */
 	/* a folder for the SVG of each figure; NULL: none */
 	const char *pictures;
+	/* experiments that could not be run; named beside the comparison */
+	const struct pn_left_out *left_out;
+	size_t nleft_out;
 };
 
 /* Reads, draws and writes the report; prints errors on standard error. Returns

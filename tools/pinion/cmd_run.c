@@ -22,10 +22,13 @@ enum { CANNOT_EXECUTE = 126, NOT_FOUND = 127 };
 
 struct values {
 	bool cuda, verbs, fabric, remote;
+	int windows; /* index of windows_choices */
 	char trace[PN_OPTION_TEXT_BYTES];
 	char report[PN_OPTION_TEXT_BYTES];
 	bool print;
 };
+
+static const char *const windows_choices[] = { "auto", "yes", "no", NULL };
 
 static const struct pn_option options[] = {
 	{ "cuda", PN_OPTION_BOOL, "yes",
@@ -43,6 +46,12 @@ static const struct pn_option options[] = {
 	  "keep memory that peers can reach registered, too: keys that the "
 	  "program has given up may go on working for peers",
 	  offsetof(struct values, remote), 0, 0, NULL },
+	{ "windows", PN_OPTION_CHOICE, "auto",
+	  "with --verbs, where the adapter has memory windows of type 1: keep "
+	  "memory that peers can reach registered, too, with keys of windows, "
+	  "which end when the program gives them up; auto: where that is "
+	  "faster",
+	  offsetof(struct values, windows), 1, 0, windows_choices },
 	{ "trace", PN_OPTION_TEXT, "",
 	  "record each process's requests into this folder, one file per "
 	  "process, for `pinion trace`",
@@ -132,6 +141,20 @@ static int set_hook(void)
 /* The library is preloaded for its monitor, which must start before threads do.
  * libfabric's own cache would keep memory registered that the program or pinion
  * has given up. */
+/* libfabric's own cache of registrations, below pinion's. */
+static int switch_off_fabric_cache(void)
+{
+	return setenv("FI_MR_CACHE_MAX_COUNT", "0", 0) ? -errno : 0;
+}
+
+/* Whether the program's contexts are to use a libfabric provider. */
+static bool is_device_fabric(void)
+{
+	const char *device = getenv("PINION_DEVICE");
+
+	return device && strstr(device, "fabric");
+}
+
 static int set_up_fabric(void)
 {
 	char hook[PN_PATH_BYTES];
@@ -147,8 +170,6 @@ static int set_up_fabric(void)
 		ret = set_provider_path(place.provider_dir);
 	if (!ret)
 		ret = set_hook();
-	if (!ret && setenv("FI_MR_CACHE_MAX_COUNT", "0", 0))
-		ret = -errno;
 	return ret;
 }
 
@@ -162,7 +183,12 @@ static int set_up(const struct values *values)
 		ret = preload_ours(CUDA_LIBRARY, !others);
 	if (!ret && values->fabric)
 		ret = set_up_fabric();
+	if (!ret && (values->fabric || is_device_fabric()))
+		ret = switch_off_fabric_cache();
 	if (!ret && values->remote && setenv("PINION_KEEP_REMOTE", "yes", 1))
+		ret = -errno;
+	if (!ret && values->windows &&
+	    setenv("PINION_KEEP_WINDOWS", windows_choices[values->windows], 1))
 		ret = -errno;
 	return ret;
 }
@@ -172,7 +198,8 @@ static int print_command(char *const *operands)
 	static const char *const names[] = {
 		"LD_PRELOAD",	      "FI_HOOK",
 		"FI_PROVIDER_PATH",   "FI_MR_CACHE_MAX_COUNT",
-		"PINION_KEEP_REMOTE", "PINION_TRACE",
+		"PINION_KEEP_REMOTE", "PINION_KEEP_WINDOWS",
+		"PINION_TRACE",
 	};
 	const char *space = "";
 
@@ -236,6 +263,8 @@ static int run(const void *v, char *const *operands)
 	if (values->remote && !values->verbs && !values->fabric)
 		return pn_usage_error("run: --remote goes with --verbs or "
 				      "--fabric");
+	if (values->windows && !values->verbs)
+		return pn_usage_error("run: --windows goes with --verbs");
 	ret = set_up(values);
 	if (ret)
 		return ret < 0 ? pn_failed("run", ret) : ret;
@@ -243,7 +272,7 @@ static int run(const void *v, char *const *operands)
 		folder = mkdtemp(made);
 	if (!folder)
 		return pn_failed(made, -errno);
-	ret = pn_job_trace(folder);
+	ret = pn_job_trace(folder, "%p");
 	if (ret)
 		return pn_failed(folder, ret);
 	if (values->print)

@@ -481,10 +481,14 @@ static const struct pn_command sim_generate = {
  * ----------------------------------------------------------- */
 
 struct paper_values {
+	char profile[PN_OPTION_TEXT_BYTES];
 	bool json;
 };
 
 static const struct pn_option paper_options[] = {
+	{ "profile", PN_OPTION_TEXT, "ou2009",
+	  "cost profile of the total times (pinion info --profiles)",
+	  offsetof(struct paper_values, profile), 0, 0, NULL },
 	PN_COMMAND_JSON(struct paper_values, json),
 };
 
@@ -541,7 +545,7 @@ static int paper_trace(struct pn_report *report, const char *trace,
 {
 	struct study study = { .report = *report,
 			       .workload = { .fd = -1 },
-			       .profile = pn_profile_find("ou2009"),
+			       .profile = pn_profile_find(report->profile),
 			       .batch = 16 };
 	int ret = load(&study, trace, 0);
 
@@ -569,11 +573,16 @@ static int run_paper(const void *v, char *const *operands)
 	struct pn_report report = { .json = values->json,
 				    .bench = "sim paper",
 				    .device = "replay",
-				    .profile = "ou2009",
+				    .profile = values->profile,
 				    .emulated = true };
 	int ret;
 
 	(void)operands;
+	if (!pn_profile_find(values->profile))
+		return pn_usage_error("sim paper: no cost profile is called "
+				      "'%s'; `pinion info --profiles` lists "
+				      "them",
+				      values->profile);
 	pn_report_head(&report, "figures 10 to 12 of Ou and others 2009");
 	pn_report_note(&report, "hit ratios; +%%: more hits than lru; -%%: "
 				"less total time than lru; none -%%: less "

@@ -45,6 +45,12 @@ static bool row_is_empty(const struct pn_stats_block *block, unsigned row)
 
 /* --- JSON ----------------------------------------------------------------- */
 
+/* SIZE_MAX, "no limit", becomes 2^64 as a double. */
+static uint64_t count_of(double sum)
+{
+	return sum >= 0x1p64 ? UINT64_MAX : (uint64_t)sum;
+}
+
 static void print_field(struct pn_json *json, const struct pn_view *view,
 			const struct pn_stats_block *block, unsigned row,
 			const struct pn_stats_field *field)
@@ -63,7 +69,7 @@ static void print_field(struct pn_json *json, const struct pn_view *view,
 			      pn_view_word(block, row, field));
 	else
 		pn_json_count(json, field->name,
-			      (uint64_t)pn_view_sum(view, block, field));
+			      count_of(pn_view_sum(view, block, field)));
 }
 
 static void print_row(const struct pn_view *view,
@@ -116,16 +122,90 @@ static bool is_metric(const struct pn_stats_block *block,
 	       field->type != PN_STATS_TEXT && field->type != PN_STATS_ADDRESS;
 }
 
+/* HELP texts. A field that is not here (of a newer library) is described by its
+ * name. */
+static const struct {
+	const char *kind, *name, *text;
+} helps[] = {
+	{ "context", "pinned_bytes", "Bytes pinned now." },
+	{ "context", "max_bytes", "Budget of pinned bytes." },
+	{ "context", "process_max_bytes",
+	  "Budget of pinned bytes of the process." },
+	{ "context", "peak_bytes", "Most bytes pinned at once." },
+	{ "context", "late_bytes",
+	  "Bytes whose deregistration is not finished." },
+	{ "context", "pinned_regions", "Regions pinned now." },
+	{ "context", "max_regions", "Budget of pinned regions." },
+	{ "cache", "hits", "Pins that found their memory registered." },
+	{ "cache", "misses", "Pins that had to register." },
+	{ "cache", "misses_new", "Misses: nothing of the range was cached." },
+	{ "cache", "misses_partial", "Misses: a part was cached." },
+	{ "cache", "misses_access", "Misses: cached with other access." },
+	{ "cache", "misses_bypass", "Misses: the pin bypasses the cache." },
+	{ "cache", "waits", "Pins that waited for another's registration." },
+	{ "cache", "registrations", "Regions registered." },
+	{ "cache", "registered_bytes", "Bytes registered, in all." },
+	{ "cache", "deregistrations", "Regions deregistered." },
+	{ "cache", "deregister_batches", "Calls that deregistered them." },
+	{ "cache", "evictions", "Regions evicted for space." },
+	{ "cache", "invalidations",
+	  "Regions invalidated because their memory was released." },
+	{ "cache", "overflows", "Times the ring of releases was full." },
+	{ "cache", "refused", "Pins refused for want of budget." },
+	{ "cache", "regions", "Regions in the cache now." },
+	{ "cache", "bytes", "Bytes in the cache now." },
+	{ "cache", "dying_bytes", "Bytes being deregistered now." },
+	{ "endpoint", "idle_since_ns",
+	  "Monotonic clock at the first empty poll after an event." },
+	{ "endpoint", "idle_seen_ns",
+	  "Monotonic clock when the endpoint last noted that it was idle." },
+};
+
+static void print_help(const struct pn_stats_block *block,
+		       const struct pn_stats_field *field)
+{
+	for (size_t i = 0; i < PN_ARRAY_LEN(helps); i++)
+		if (pn_view_is(block, helps[i].kind) &&
+		    !strcmp(field->name, helps[i].name)) {
+			printf("%s\n", helps[i].text);
+			return;
+		}
+	for (const char *c = field->name; *c; c++)
+		putchar(*c == '_' ? ' ' : *c);
+	printf(" of %s %s, as the library counts it.\n",
+	       strchr("aeiou", block->kind[0]) ? "an" : "a", block->kind);
+}
+
+/* The unit of time in Prometheus is the second; the library counts
+ * nanoseconds. */
+static bool is_time(const struct pn_stats_field *field)
+{
+	size_t len = strlen(field->name);
+
+	return len > 3 && !strcmp(field->name + len - 3, "_ns");
+}
+
+static void print_name(const struct pn_stats_block *block,
+		       const struct pn_stats_field *field)
+{
+	int len = (int)strlen(field->name) - (is_time(field) ? 3 : 0);
+
+	printf("pinion_%s_%.*s%s%s", block->kind, len, field->name,
+	       is_time(field) ? "_seconds" : "",
+	       field->type == PN_STATS_COUNTER ? "_total" : "");
+}
+
 static void print_sample(const struct pn_view *view,
 			 const struct pn_stats_block *block,
 			 const struct pn_stats_field *field)
 {
-	printf("pinion_%s_%s%s{pid=\"%u\",", block->kind, field->name,
-	       field->type == PN_STATS_COUNTER ? "_total" : "",
-	       view->head->pid);
+	double sum = pn_view_sum(view, block, field);
+
+	print_name(block, field);
+	printf("{pid=\"%u\",", view->head->pid);
 	print_label("command", view->head->command);
 	printf(",number=\"%u\"} %.17g\n", ordinal(view, block),
-	       pn_view_sum(view, block, field));
+	       is_time(field) ? sum / 1e9 : sum);
 }
 
 /* The samples of a metric must be together, for all processes. */
@@ -133,10 +213,13 @@ static void print_metric(const struct pn_view *views, unsigned n,
 			 const struct pn_stats_block *first,
 			 const struct pn_stats_field *field)
 {
-	bool counter = field->type == PN_STATS_COUNTER;
-
-	printf("# TYPE pinion_%s_%s%s %s\n", first->kind, field->name,
-	       counter ? "_total" : "", counter ? "counter" : "gauge");
+	printf("# HELP ");
+	print_name(first, field);
+	putchar(' ');
+	print_help(first, field);
+	printf("# TYPE ");
+	print_name(first, field);
+	puts(field->type == PN_STATS_COUNTER ? " counter" : " gauge");
 	for (unsigned i = 0; i < n; i++) {
 		const struct pn_stats_block *block = NULL;
 

@@ -33,6 +33,7 @@ static const struct pn_option options[] = {
 #include <ncurses.h>
 
 #define MOST_PROCESSES 256
+#define MOST_REGIONS   256
 #define HISTORY	       512 /* samples; more than the columns of any terminal */
 
 struct process {
@@ -164,6 +165,46 @@ static unsigned selected_index(const struct top *top)
 	return 0;
 }
 
+/* --- the largest regions -------------------------------------------------- */
+
+struct region {
+	double bytes;
+	const struct pn_stats_block *block;
+	unsigned row;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+	double x = ((const struct region *)a)->bytes;
+	double y = ((const struct region *)b)->bytes;
+
+	return (x < y) - (x > y);
+}
+
+static unsigned collect_regions(const struct process *p, struct region *regions,
+				unsigned max)
+{
+	const struct pn_stats_block *block = NULL;
+	unsigned n = 0;
+
+	while ((block = pn_view_next(&p->view, block))) {
+		const struct pn_stats_field *field =
+			pn_view_find(block, "bytes");
+
+		if (!pn_view_is(block, "region") || !field)
+			continue;
+		for (unsigned i = 0; i < block->nrows && n < max; i++) {
+			double bytes = pn_view_number(block, i, field);
+
+			if (bytes > 0)
+				regions[n++] =
+					(struct region){ bytes, block, i };
+		}
+	}
+	qsort(regions, n, sizeof(*regions), by_bytes);
+	return n;
+}
+
 /* --- drawing -------------------------------------------------------------- */
 
 /* Draws a line, cut at the width of the terminal. */
@@ -236,11 +277,34 @@ static void draw_process(struct top *top, const struct process *p,
 	     p->hits_rate, p->misses_rate, p->sent_rate);
 }
 
+static int history_rows(void)
+{
+	return LINES > 40 ? 8 : 4;
+}
+
+/* Rows of the terminal for processes: all that the lines below do not need. */
+static unsigned process_rows(const struct top *top)
+{
+	struct region regions[MOST_REGIONS];
+	unsigned least = LINES > 40 ? 12 : 5, below, room;
+
+	if (!top->n)
+		return 0;
+	below = 1 + (unsigned)history_rows() + 4 + 1 +
+		collect_regions(&top->processes[selected_index(top)], regions,
+				MOST_REGIONS);
+	room = (unsigned)LINES > 2 + below ? (unsigned)LINES - 2 - below : 0;
+	return room > least ? room : least;
+}
+
 static void draw_processes(struct top *top)
 {
 	unsigned selected = selected_index(top);
-	unsigned shown = LINES > 40 ? 12 : 5, first = 0;
+	unsigned shown = process_rows(top), first = 0;
 
+	/* One row says how many are not shown. */
+	if (top->n > shown && shown > 1)
+		shown--;
 	line(top, A_BOLD, "%7s S %-14s %8s %8s %7s %9s %8s %8s", "PID",
 	     "COMMAND", "PINNED", "BUDGET", "HITS", "HITS/s", "MISSES/s",
 	     "SENT/s");
@@ -248,6 +312,9 @@ static void draw_processes(struct top *top)
 		first = selected - shown + 1;
 	for (unsigned i = first; i < top->n && i < first + shown; i++)
 		draw_process(top, &top->processes[i], i == selected);
+	if (top->n > shown)
+		line(top, A_NORMAL, "        %u of %u processes are not shown",
+		     top->n - shown, top->n);
 	if (!top->n)
 		line(top, A_NORMAL,
 		     "No process of this user has a pinion context open.");
@@ -268,7 +335,7 @@ static void draw_history(struct top *top, const struct process *p)
 	double peak = pn_view_total(&p->view, "context", "peak_bytes");
 	double full = peak * 4 < budget ? peak : budget;
 	char text[PN_REPORT_BYTES_LEN];
-	int high = LINES > 40 ? 8 : 4, wide = COLS - 10;
+	int high = history_rows(), wide = COLS - 10;
 
 	line(top, A_BOLD, "Pinned memory, the last %.0f s (full height: %s)",
 	     wide * top->seconds, full < budget ? "the peak" : "the budget");
@@ -357,46 +424,6 @@ static void draw_protocols(struct top *top, const struct process *p)
 	     text);
 }
 
-/* --- the largest regions -------------------------------------------------- */
-
-struct region {
-	double bytes;
-	const struct pn_stats_block *block;
-	unsigned row;
-};
-
-static int by_bytes(const void *a, const void *b)
-{
-	double x = ((const struct region *)a)->bytes;
-	double y = ((const struct region *)b)->bytes;
-
-	return (x < y) - (x > y);
-}
-
-static unsigned collect_regions(const struct process *p, struct region *regions,
-				unsigned max)
-{
-	const struct pn_stats_block *block = NULL;
-	unsigned n = 0;
-
-	while ((block = pn_view_next(&p->view, block))) {
-		const struct pn_stats_field *field =
-			pn_view_find(block, "bytes");
-
-		if (!pn_view_is(block, "region") || !field)
-			continue;
-		for (unsigned i = 0; i < block->nrows && n < max; i++) {
-			double bytes = pn_view_number(block, i, field);
-
-			if (bytes > 0)
-				regions[n++] =
-					(struct region){ bytes, block, i };
-		}
-	}
-	qsort(regions, n, sizeof(*regions), by_bytes);
-	return n;
-}
-
 static void draw_region(struct top *top, const struct region *r)
 {
 	const struct pn_stats_field *addr = pn_view_find(r->block, "addr");
@@ -413,8 +440,8 @@ static void draw_region(struct top *top, const struct region *r)
 
 static void draw_regions(struct top *top, const struct process *p)
 {
-	struct region regions[256];
-	unsigned n = collect_regions(p, regions, PN_ARRAY_LEN(regions));
+	struct region regions[MOST_REGIONS];
+	unsigned n = collect_regions(p, regions, MOST_REGIONS);
 
 	line(top, A_BOLD, "Largest regions          address  call site");
 	for (unsigned i = 0; i < n; i++)

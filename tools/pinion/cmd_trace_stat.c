@@ -194,6 +194,24 @@ static double percent(uint64_t part, uint64_t whole)
 	return 100 * ratio((double)part, (double)whole);
 }
 
+/* Messages and one-sided operations. Those that are copied request no
+ * registered memory. */
+static void print_transfers(const struct pn_stat *s)
+{
+	static const struct {
+		enum pn_trace_event_kind kind;
+		const char *name;
+	} kinds[] = { { PN_EVENT_SEND, "sends" },
+		      { PN_EVENT_RECV, "receives" },
+		      { PN_EVENT_PUT, "puts" },
+		      { PN_EVENT_GET, "gets" } };
+
+	for (size_t i = 0; i < PN_ARRAY_LEN(kinds); i++)
+		if (s->events[kinds[i].kind])
+			printf("%12" PRIu64 "  %s\n", s->events[kinds[i].kind],
+			       kinds[i].name);
+}
+
 static void print_head(const struct account *a)
 {
 	const struct pn_stat *s = &a->stat;
@@ -203,8 +221,11 @@ static void print_head(const struct account *a)
 	       a->info->gzip ? ", gzip" : "");
 	if (a->info->program[0])
 		printf(" of %s, process %u", a->info->program, a->info->pid);
-	printf("\n\n%12" PRIu64 "  requests in %s, %s in all, %s on average\n",
-	       s->requests, time_text(duration_ns(a), t),
+	printf("\n\n");
+	print_transfers(s);
+	printf("%12" PRIu64 "  requests for registered memory in %s\n",
+	       s->requests, time_text(duration_ns(a), t));
+	printf("%12s  requested in all, %s on average\n",
 	       config((double)s->bytes, b[0]),
 	       config(ratio((double)s->bytes, (double)s->requests), b[1]));
 	printf("%12" PRIu64 "  different buffers (ranges of pages) in %s of "
@@ -525,6 +546,10 @@ static void json_total(const struct account *a)
 	pn_json_flag(&json, "complete", a->info->complete);
 	pn_json_count(&json, "lost", a->info->lost);
 	pn_json_number(&json, "duration_us", duration_ns(a) / 1e3);
+	pn_json_count(&json, "sends", s->events[PN_EVENT_SEND]);
+	pn_json_count(&json, "receives", s->events[PN_EVENT_RECV]);
+	pn_json_count(&json, "puts", s->events[PN_EVENT_PUT]);
+	pn_json_count(&json, "gets", s->events[PN_EVENT_GET]);
 	pn_json_count(&json, "requests", s->requests);
 	pn_json_count(&json, "bytes", s->bytes);
 	pn_json_count(&json, "buffers", s->buffers);

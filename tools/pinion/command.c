@@ -280,7 +280,7 @@ void pn_command_words(FILE *file, const struct pn_command *root,
 		words++;
 	if (*words)
 		last = find_flag(command, *words);
-	if (last && last->type != PN_OPTION_BOOL)
+	if (last && !pn_option_is_flag(last))
 		print_values(file, last);
 	else if (last || !*words)
 		print_words(file, command);
@@ -309,7 +309,7 @@ static void flags_init(struct flags *flags, const struct pn_command *command)
 		option_flag(&command->options[i], flags->names[i]);
 		flags->options[i] = (struct option){
 			.name = flags->names[i],
-			.has_arg = command->options[i].type == PN_OPTION_BOOL
+			.has_arg = pn_option_is_flag(&command->options[i])
 					   ? optional_argument
 					   : required_argument,
 			.val = (int)i,
@@ -347,7 +347,7 @@ static int own_words(const struct pn_command *command, int argc, char **argv)
 		option = len < sizeof(flag) ? find_flag(command, flag) : NULL;
 		if (!option)
 			break;
-		n += argv[n][len] || option->type == PN_OPTION_BOOL ? 1 : 2;
+		n += argv[n][len] || pn_option_is_flag(option) ? 1 : 2;
 	}
 	return n < argc ? n : argc;
 }

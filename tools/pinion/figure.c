@@ -38,21 +38,36 @@ static bool same(const struct pn_row *a, const struct pn_row *b,
 static bool same_figure(const struct pn_figure_plan *plan,
 			const struct pn_row *a, const struct pn_row *b)
 {
-	return same(a, b, plan->each) && same(a, b, "device") &&
-	       same(a, b, "profile") && same(a, b, "machine");
+	return same(a, b, plan->each) && same(a, b, plan->each_too) &&
+	       same(a, b, "device") && same(a, b, "profile") &&
+	       same(a, b, "machine");
 }
 
 /* --- the grid ------------------------------------------------------------- */
 
+/* The value of a key; a bare number says what it counts: "window 2". "" without
+ * a value, or with "-". */
+static void name_part(const struct pn_row *row, const char *key, char *buf,
+		      size_t bytes)
+{
+	char word[NAME] = "";
+
+	if (key)
+		pn_row_word(row, key, word, sizeof(word));
+	if (!strcmp(word, "-"))
+		*word = '\0';
+	snprintf(buf, bytes, "%s%s%.100s",
+		 *word && !word[strspn(word, "0123456789.")] ? key : "",
+		 *word && !word[strspn(word, "0123456789.")] ? " " : "", word);
+}
+
 static void curve_name(const struct pn_figure_plan *plan,
 		       const struct pn_row *row, char *buf, size_t bytes)
 {
-	char first[NAME] = "", second[NAME] = "";
+	char first[NAME], second[NAME];
 
-	if (plan->curve[0])
-		pn_row_word(row, plan->curve[0], first, sizeof(first));
-	if (plan->curve[1])
-		pn_row_word(row, plan->curve[1], second, sizeof(second));
+	name_part(row, plan->curve[0], first, sizeof(first));
+	name_part(row, plan->curve[1], second, sizeof(second));
 	snprintf(buf, bytes, "%.120s%s%.120s", first,
 		 *first && *second ? ", " : "", second);
 	if (!*buf)
@@ -77,7 +92,7 @@ static long index_of_word(char ***list, size_t *n, const char *word)
 
 /* A row as a point of the grid. */
 struct point {
-	double x, y;
+	double x, y, mean;
 	size_t at; /* x as text */
 	long curve;
 	char word[NAME];
@@ -90,18 +105,24 @@ static int by_x(const void *a, const void *b)
 	return (p->x > q->x) - (p->x < q->x);
 }
 
+/* `which`: 0 for y, else one of the plan's further keys. */
 static int read_point(struct pn_figure *figure, const struct pn_row *row,
-		      struct point *point)
+		      size_t which, struct point *point)
 {
 	const struct pn_figure_plan *plan = figure->plan;
 	char name[NAME];
 
 	curve_name(plan, row, name, sizeof(name));
+	if (plan->more[0].key)
+		snprintf(name, sizeof(name), "%s",
+			 which ? plan->more[which - 1].name : plan->y_name);
 	point->curve = index_of_word(&figure->curves, &figure->ncurves, name);
 	if (point->curve < 0)
 		return -ENOMEM;
-	point->y = pn_row_number(row, plan->y) /
+	point->y = pn_row_number(row,
+				 which ? plan->more[which - 1].key : plan->y) /
 		   (plan->y_scale > 0 ? plan->y_scale : 1);
+	point->mean = plan->mean ? pn_row_number(row, plan->mean) : NAN;
 	pn_row_word(row, plan->x, point->word, sizeof(point->word));
 	point->x = pn_row_number(row, plan->x);
 	if (plan->style & PN_FIGURE_BARS) {
@@ -151,24 +172,42 @@ static int fill_grid(struct pn_figure *figure, struct point *points, size_t n)
 		return ret;
 	figure->xs = calloc(figure->nx, sizeof(double));
 	figure->ys = calloc(figure->nx * figure->ncurves, sizeof(double));
-	if (!figure->xs || !figure->ys)
+	figure->means = calloc(figure->nx * figure->ncurves, sizeof(double));
+	if (!figure->xs || !figure->ys || !figure->means)
 		return -ENOMEM;
 	for (size_t i = 0; i < figure->nx * figure->ncurves; i++)
-		figure->ys[i] = NAN;
+		figure->ys[i] = figure->means[i] = NAN;
 	for (size_t i = 0; i < n; i++) {
+		size_t at = points[i].at * figure->ncurves +
+			    (size_t)points[i].curve;
+
 		figure->xs[points[i].at] = points[i].x;
-		figure->ys[points[i].at * figure->ncurves +
-			   (size_t)points[i].curve] = points[i].y;
+		figure->ys[at] = points[i].y;
+		figure->means[at] = points[i].mean;
 	}
 	return 0;
+}
+
+/* "what bcast, ranks 4". */
+static void name_each(struct pn_figure *figure)
+{
+	const char *keys[] = { figure->plan->each, figure->plan->each_too };
+	char word[64];
+	size_t at = 0;
+
+	for (size_t i = 0; i < 2 && keys[i]; i++)
+		at += (size_t)snprintf(figure->each + at,
+				       sizeof(figure->each) - at, "%s%.12s %s",
+				       i ? ", " : "", keys[i],
+				       pn_row_word(figure->about, keys[i], word,
+						   sizeof(word)));
 }
 
 static int make_figure(const struct pn_rows *rows, struct pn_figure *figure,
 		       bool *taken)
 {
 	const struct pn_figure_plan *plan = figure->plan;
-	struct point *points = calloc(rows->n, sizeof(*points));
-	char word[64];
+	struct point *points = calloc(PN_FIGURE_YS * rows->n, sizeof(*points));
 	size_t n = 0;
 	int ret = points ? 0 : -ENOMEM;
 
@@ -177,15 +216,17 @@ static int make_figure(const struct pn_rows *rows, struct pn_figure *figure,
 		    !same_figure(plan, figure->about, rows->rows[i]))
 			continue;
 		taken[i] = true;
-		ret = read_point(figure, rows->rows[i], &points[n++]);
+		for (size_t y = 0;
+		     !ret && y < PN_FIGURE_YS && (!y || plan->more[y - 1].key);
+		     y++)
+			ret = read_point(figure, rows->rows[i], y,
+					 &points[n++]);
 	}
 	if (!ret)
 		ret = fill_grid(figure, points, n);
-	if (plan->each)
-		snprintf(figure->each, sizeof(figure->each), "%s %s",
-			 plan->each,
-			 pn_row_word(figure->about, plan->each, word,
-				     sizeof(word)));
+	if (!ret)
+		pn_figure_find(figure);
+	name_each(figure);
 	free(points);
 	return ret;
 }
@@ -203,6 +244,7 @@ static void figure_fini(struct pn_figure *figure)
 	words_free(figure->curves, figure->ncurves);
 	free(figure->xs);
 	free(figure->ys);
+	free(figure->means);
 	free(figure->svg);
 }
 

@@ -27,7 +27,7 @@ int pn_job_prepend(const char *name, const char *value)
 	return ret;
 }
 
-int pn_job_trace(const char *folder)
+int pn_job_trace(const char *folder, const char *name)
 {
 	char full[PN_PATH_BYTES], pattern[PN_PATH_BYTES];
 
@@ -38,7 +38,7 @@ int pn_job_trace(const char *folder)
 	/* Absolute, since processes may be started in another folder. */
 	if (!realpath(folder, full))
 		return -errno;
-	if (!pn_path_print(pattern, "%s/%%p.trace", full))
+	if (!pn_path_print(pattern, "%s/%s.trace", full, name))
 		return -ENAMETOOLONG;
 	return setenv("PINION_TRACE", pattern, 1) ? -errno : 0;
 }

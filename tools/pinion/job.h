@@ -17,8 +17,9 @@
 int pn_job_prepend(const char *name, const char *value);
 
 /* Each process of the job records its requests into this folder, which is made
- * if it is not there. "": none does. Negative errno. */
-int pn_job_trace(const char *folder);
+ * if it is not there, into a file NAME.trace; %p and %r in the name stand for
+ * process id and rank. "": none does. Negative errno. */
+int pn_job_trace(const char *folder, const char *name);
 
 struct pn_job_report {
 	const char *title;

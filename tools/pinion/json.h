@@ -12,6 +12,9 @@
  * The output is always valid JSON: texts are escaped, bytes that are not UTF-8
  * become U+FFFD, and values that JSON does not have (NULL, NaN, infinity)
  * become null. Keys are constants in plain ASCII and are not escaped.
+ * Not by jansson, which reads rows (rows.h): its integers are signed, so that
+ * counts above 2^63 would be lost, it refuses texts that are not UTF-8, and it
+ * needs an object in memory. test_json reads with it what this writes.
  * Threads: one per pn_json.
  */
 #ifndef PN_TOOLS_JSON_H

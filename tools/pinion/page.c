@@ -9,70 +9,68 @@
 #include "device/profiles.h"
 #include "revision.h"
 #include "tools/pinion/agreement.h"
+#include "tools/pinion/claims.h"
+#include "tools/pinion/cost_model.h"
+#include "tools/pinion/ideas.h"
+#include "tools/pinion/markup.h"
 #include "tools/pinion/report.h"
 
 static const char style[] =
 	":root{color-scheme:light dark;--line:#8884;--soft:#666;--bg:#fff;"
-	"--fg:#1a1a1a;--mark:#b35900}\n"
+	"--fg:#1a1a1a;--mark:#a34d00;--good:#17693f;--pale:#8881}\n"
 	"@media(prefers-color-scheme:dark){:root{--bg:#16181b;--fg:#e4e4e4;"
-	"--soft:#a0a0a0;--mark:#ffb061}}\n"
+	"--soft:#a8a8a8;--mark:#ffb061;--good:#6fd39b}}\n"
 	"*{box-sizing:border-box}\n"
 	"body{font:16px/1.5 system-ui,sans-serif;color:var(--fg);"
-	"background:var(--bg);margin:0 auto;max-width:76rem;padding:1rem;"
+	"background:var(--bg);margin:0 auto;max-width:80rem;padding:1rem;"
 	"overflow-wrap:anywhere}\n"
-	"h1{font-size:1.6rem;margin:.5rem 0}h2{font-size:1.2rem;margin:0}\n"
-	"nav ul{columns:18rem;padding-left:1.2rem}a{color:inherit}\n"
-	"section{border-top:1px solid var(--line);padding:1.2rem 0}\n"
-	".both{display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start}\n"
-	".both figure{flex:1 1 30rem;margin:0;min-width:0}\n"
-	".both .table{flex:1 1 16rem;min-width:0;max-height:26rem}\n"
+	"h1{font-size:1.7rem;margin:.5rem 0}h2{font-size:1.35rem;margin:0}\n"
+	"h3{font-size:1.1rem;margin:1.6rem 0 .2rem}h4{font-size:1rem;"
+	"margin:0 0 .3rem}\n"
+	"a{color:inherit}section{border-top:2px solid var(--line);"
+	"padding:1.4rem 0}\n"
+	".multiples{display:grid;gap:1.4rem;grid-template-columns:repeat("
+	"auto-fill,minmax(min(100%,30rem),1fr))}\n"
+	"figure{margin:0;min-width:0}\n"
 	"svg{width:100%;height:auto;display:block}\n"
-	".table{overflow:auto}\n"
+	".table{overflow:auto;max-height:40rem}figure "
+	".table{max-height:24rem}.table.free{max-height:none}"
+	".source{min-width:24rem}\n"
 	"table{border-collapse:collapse;font-size:.85rem;"
 	"font-variant-numeric:tabular-nums}\n"
-	"th,td{padding:.15rem .5rem;text-align:right;"
+	"th,td{padding:.2rem .5rem;text-align:right;vertical-align:top;"
 	"border-bottom:1px solid var(--line);overflow-wrap:normal}\n"
 	"td.t,th.t{text-align:left}thead th{position:sticky;top:0;"
 	"background:var(--bg)}\n"
-	".about{color:var(--soft);font-size:.85rem;margin:.4rem 0 0}\n"
+	".about,.cite{color:var(--soft);font-size:.85rem;margin:.3rem 0}\n"
 	".emulated{color:var(--mark);font-weight:600}\n"
-	"code{font-size:.85em}.wide{min-width:44rem}.wide td{white-space:"
-	"normal}\n"
-	".differs td:nth-child(6){color:var(--mark)}\n"
+	"code{font-size:.85em}.wide{min-width:62rem}\n"
+	"td small{display:block;color:var(--soft);white-space:nowrap}\n"
+	".better b,.same b{color:var(--good)}.worse b{color:var(--mark)}\n"
+	".fitted,.repeated{background:var(--pale)}.fitted b,.repeated b{"
+	"color:var(--soft);font-weight:400}\n"
+	"summary{cursor:pointer;color:var(--soft);font-size:.85rem}\n"
+	/* Where the table of claims does not fit, each claim is a card. */
+	"@media(max-width:63rem){.cards{min-width:0}.cards thead,.cards "
+	".none{display:none}.cards,.cards tbody{display:block}.cards "
+	"tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(9rem,"
+	"1fr));border-bottom:2px solid var(--line);padding:.6rem 0}.cards "
+	"td{text-align:left;border:0}.cards td.t{grid-column:1/-1}.cards "
+	"[data-of]::before{content:attr(data-of) ': ';font-weight:600}"
+	".table:has(.cards){max-height:none}}\n"
 	"@media print{:root{--bg:#fff;--fg:#000;--soft:#333;--line:#999}"
-	"body{max-width:none;font-size:11pt}section{break-inside:avoid}"
-	".both .table{max-height:none}.table{overflow:visible}nav{display:"
+	"body{max-width:none;font-size:11pt}figure{break-inside:avoid}"
+	".table{overflow:visible;max-height:none!important}nav{display:"
 	"none}.wide{min-width:0}}\n";
 
 /* --- text ----------------------------------------------------------------- */
-
-static void put_text(FILE *file, const char *text)
-{
-	for (; text && *text; text++)
-		switch (*text) {
-		case '<':
-			fputs("&lt;", file);
-			break;
-		case '>':
-			fputs("&gt;", file);
-			break;
-		case '&':
-			fputs("&amp;", file);
-			break;
-		case '"':
-			fputs("&quot;", file);
-			break;
-		default:
-			putc(*text, file);
-		}
-}
 
 static void put_element(FILE *file, const char *tag, const char *text)
 {
 	size_t name = strcspn(tag, " ");
 
 	fprintf(file, "<%s>", tag);
-	put_text(file, text);
+	pn_markup_text(file, text);
 	fprintf(file, "</%.*s>", (int)name, tag);
 }
 
@@ -105,22 +103,13 @@ static void put_y(FILE *file, const struct pn_figure *figure, double y)
 						: "";
 
 		snprintf(text, sizeof(text), "%.4g%s", y / unit, name);
-		put_text(file, text);
+		pn_markup_text(file, text);
 	} else {
 		put_number(file, y);
 	}
 }
 
 /* --- figures -------------------------------------------------------------- */
-
-static void put_title(FILE *file, const struct pn_figure *figure)
-{
-	put_text(file, figure->plan->title);
-	if (figure->each[0]) {
-		fputs(", ", file);
-		put_text(file, figure->each);
-	}
-}
 
 static void put_grid(FILE *file, const struct pn_figure *figure)
 {
@@ -145,36 +134,28 @@ static void put_grid(FILE *file, const struct pn_figure *figure)
 	fputs("</tbody></table>", file);
 }
 
-/* Summary of a curve over time: minimum, mean over the points, maximum. */
+/* Summary of a curve over time: least and most of the maxima of its spans, and
+ * the mean over time. */
 static void put_summary(FILE *file, const struct pn_figure *figure)
 {
 	fputs("<table><thead><tr><th class=t></th><th>least</th><th>mean</th>"
 	      "<th>most</th></tr></thead><tbody>\n",
 	      file);
 	for (size_t c = 0; c < figure->ncurves; c++) {
-		double least = INFINITY, most = -INFINITY, sum = 0, span = 0;
-		double last = NAN, since = 0;
+		double least = INFINITY, most = -INFINITY;
 
 		for (size_t x = 0; x < figure->nx; x++) {
 			double y = figure->ys[x * figure->ncurves + c];
 
-			if (!isfinite(y))
-				continue;
-			if (isfinite(last)) {
-				sum += last * (figure->xs[x] - since);
-				span += figure->xs[x] - since;
-			}
-			last = y;
-			since = figure->xs[x];
-			least = fmin(least, y);
-			most = fmax(most, y);
+			least = fmin(least, isfinite(y) ? y : least);
+			most = fmax(most, isfinite(y) ? y : most);
 		}
 		fputs("<tr>", file);
 		put_element(file, "th class=t", figure->curves[c]);
 		fputs("<td>", file);
 		put_y(file, figure, least);
 		fputs("</td><td>", file);
-		put_y(file, figure, span > 0 ? sum / span : most);
+		put_y(file, figure, pn_figure_time_mean(figure, c));
 		fputs("</td><td>", file);
 		put_y(file, figure, most);
 		fputs("</td></tr>\n", file);
@@ -189,9 +170,9 @@ static void put_about(FILE *file, const struct pn_row *row)
 	const char *command = pn_row_text(row, "command");
 
 	fputs("<p class=about>device <b>", file);
-	put_text(file, pn_row_text(row, "device"));
+	pn_markup_text(file, pn_row_text(row, "device"));
 	fputs("</b>, cost profile <b>", file);
-	put_text(file, profile ? profile : "none");
+	pn_markup_text(file, profile ? profile : "none");
 	fputs("</b>, ", file);
 	fputs(!isfinite(pn_row_number(row, "emulated"))
 		      ? "not known whether emulated"
@@ -200,9 +181,9 @@ static void put_about(FILE *file, const struct pn_row *row)
 		      : "measured, not emulated",
 	      file);
 	fputs("; ", file);
-	put_text(file, pn_row_text(row, "machine"));
+	pn_markup_text(file, pn_row_text(row, "machine"));
 	fputs("; revision ", file);
-	put_text(file, pn_row_text(row, "revision"));
+	pn_markup_text(file, pn_row_text(row, "revision"));
 	if (command) {
 		fputs("<br>", file);
 		put_element(file, "code", command);
@@ -210,74 +191,474 @@ static void put_about(FILE *file, const struct pn_row *row)
 	fputs("</p>", file);
 }
 
+/* "4 of 16 nodes shown", if rows are of some of many. */
+static void put_share(FILE *file, const struct pn_figure *figure)
+{
+	const char *of = figure->plan->of;
+	double all = of ? pn_row_number(figure->about, of) : NAN;
+
+	if (all > (double)figure->ncurves)
+		fprintf(file, "<p class=about>%zu of %.0f %s shown.</p>",
+			figure->ncurves, all, of);
+}
+
 static void put_figure(FILE *file, const struct pn_figure *figure,
 		       size_t number)
 {
-	fprintf(file, "<section id=figure-%zu><h2>", number);
-	put_title(file, figure);
-	fputs("</h2>\n", file);
-	put_element(file, "p", figure->plan->says);
-	fputs("\n<div class=both><figure>", file);
+	fprintf(file, "<figure id=figure-%zu><h4>", number);
+	pn_markup_text(file, pn_row_text(figure->about, "device"));
+	if (figure->each[0]) {
+		fputs(", ", file);
+		pn_markup_text(file, figure->each);
+	}
+	fputs(": ", file);
+	pn_markup_text(file, figure->finding);
+	fputs("</h4>", file);
 	if (figure->svg)
 		fputs(figure->svg, file);
+	fputs("<figcaption>", file);
+	put_share(file, figure);
 	put_about(file, figure->about);
-	fputs("</figure>\n<div class=table tabindex=0>", file);
+	fputs("</figcaption>\n<details><summary>the numbers</summary><div "
+	      "class=table tabindex=0>",
+	      file);
 	if (figure->plan->style & PN_FIGURE_NO_TABLE)
 		put_summary(file, figure);
 	else
 		put_grid(file, figure);
-	fputs("</div></div></section>\n", file);
+	fputs("</div></details></figure>\n", file);
 }
 
-/* --- agreement ------------------------------------------------------------ */
+/* The figures of one plan beside one another. Returns the number of the next
+ * figure. */
+static size_t put_plan(FILE *file, const struct pn_figures *figures, size_t i)
+{
+	const struct pn_figure_plan *plan = figures->list[i].plan;
+
+	fputs("<article>", file);
+	put_element(file, "h3", plan->title);
+	put_element(file, "p", plan->says);
+	fputs("\n<div class=multiples>", file);
+	for (; i < figures->n && figures->list[i].plan == plan; i++)
+		put_figure(file, &figures->list[i], i);
+	fputs("</div></article>\n", file);
+	return i;
+}
+
+/* --- regimes -------------------------------------------------------------- */
+
+#define MIB (1 << 20)
+
+static void put_cell(FILE *file, double number)
+{
+	fputs("<td>", file);
+	put_number(file, number);
+	fputs("</td>", file);
+}
+
+static void put_regime(FILE *file, const char *name, const char *how,
+		       const struct pn_place_costs *costs)
+{
+	double reg = 2 * pn_cost_register_us(costs, MIB);
+	double move = pn_cost_move_us(costs, MIB);
+
+	fputs("<tr>", file);
+	put_element(file, "th class=t", name);
+	put_element(file, "td class=t", how);
+	put_cell(file, reg);
+	put_cell(file, move);
+	put_cell(file, 100 * reg / (reg + move));
+	put_cell(file, pn_model_pipeline(costs, NAN, NULL));
+	put_cell(file, pn_model_meeting(costs, NAN, NULL));
+	put_cell(file, pn_model_uses(costs, NAN, NULL));
+	fputs("</tr>\n", file);
+}
+
+/* What registering costs against moving decides where an idea pays. */
+static void put_regimes(FILE *file, const struct pn_rows *rows)
+{
+	const struct pn_profile *profile;
+	struct pn_place_costs costs;
+
+	fputs("<h3>Where registering is dear, and where it is not</h3><p>What "
+	      "the cost model says before anything is run. A large message "
+	      "gains from the pipeline if it is used less often than the "
+	      "column before the last says, from keeping its memory "
+	      "registered if more often; a small buffer is registered after "
+	      "as many uses as the last column says.</p><div class=table "
+	      "tabindex=0><table id=regimes><thead><tr><th "
+	      "class=t>costs</th><th class=t></th><th>register 1 MiB at both "
+	      "ends, us</th><th>move 1 MiB, us</th><th>registering's share, "
+	      "%</th><th>pipeline over leave-pinned, 8 MiB used once, "
+	      "times</th><th>leave-pinned wins from, uses</th><th>4 KiB "
+	      "without a copy pays from, uses</th></tr></thead><tbody>\n",
+	      file);
+	for (unsigned i = 1; (profile = pn_profile_at(i)); i++) {
+		pn_costs_of_profile(profile, &costs);
+		put_regime(file, profile->name, "declared", &costs);
+	}
+	for (int p = PN_PLACE_SOFT; p < PN_PLACES; p++)
+		if (pn_costs_measured(rows, pn_place_name(p), &costs))
+			put_regime(file, pn_place_name(p), "measured", &costs);
+	fputs("</tbody></table></div>\n", file);
+}
+
+/* --- where ideas pay ------------------------------------------------------ */
+
+static void put_idea_at(FILE *file, enum pn_place place,
+			const struct pn_idea_at *at)
+{
+	fprintf(file, "<li class=%s><b>",
+		at->answer == PN_PAYS ? "better" : "worse");
+	pn_markup_text(file, pn_place_name(place));
+	fprintf(file, ": %s</b>: ", pn_answer_name(at->answer));
+	pn_markup_text(file, at->seen);
+	fputs(". ", file);
+	if (at->why[0]) {
+		fputs("There ", file);
+		pn_markup_text(file, at->why);
+		fputs(".", file);
+	}
+	fputs("</li>\n", file);
+}
+
+static void put_idea(FILE *file, const struct pn_idea_answer *idea)
+{
+	fputs("<p><b>The ", file);
+	pn_markup_text(file, idea->name);
+	fputs("</b> ", file);
+	pn_markup_text(file, idea->does);
+	fputs(". It ", file);
+	pn_markup_text(file, idea->says);
+	fputs("</p>\n<ul>\n", file);
+	for (int p = 0; p < PN_PLACES; p++)
+		if (idea->at[p].answer != PN_NOT_SEEN)
+			put_idea_at(file, p, &idea->at[p]);
+	fputs("</ul>\n", file);
+}
+
+static void put_ideas(FILE *file, const struct pn_page *page)
+{
+	struct pn_idea_answer ideas[PN_IDEAS - 1];
+
+	pn_ideas_find(page->rows, page->agreements, page->nagreements, ideas);
+	fprintf(file,
+		"<h3 id=ideas>Where each idea pays, and why</h3><p>From the "
+		"rows of this page; numbers that were fitted are left out. "
+		"Less than %g %% is no difference.</p>\n",
+		PN_IDEA_MARGIN);
+	for (size_t i = 0; i < PN_IDEAS - 1; i++)
+		put_idea(file, &ideas[i]);
+}
+
+/* --- verdicts ------------------------------------------------------------- */
+
+static void put_bounds(FILE *file, const struct pn_verdict *v, bool home)
+{
+	if (!isfinite(v->low))
+		return;
+	fputs("<small>same: ", file);
+	put_number(file, v->low);
+	fputs(" to ", file);
+	put_number(file, v->high);
+	fputs("</small>", file);
+	if (home)
+		return;
+	fputs("<small>model: ", file);
+	put_number(file, v->expected);
+	fputs("</small>", file);
+}
+
+static void put_range(FILE *file, const struct pn_verdict *v)
+{
+	if (!(v->most > v->least))
+		return;
+	fputs("<small>of ", file);
+	put_number(file, v->least);
+	fputs(" to ", file);
+	put_number(file, v->most);
+	fputs("</small>", file);
+}
+
+static void put_verdict(FILE *file, const struct pn_verdict *v, bool home,
+			enum pn_place place)
+{
+	if (v->result == PN_MISSING) {
+		fputs("<td class=none><small>not run</small></td>", file);
+		return;
+	}
+	fprintf(file, "<td class=\"%s %s\" data-of=\"%s\">",
+		pn_basis_name(v->basis),
+		v->result == PN_UNJUDGED ? "" : pn_result_name(v->result),
+		pn_place_name(place));
+	put_number(file, v->ours);
+	if (v->basis == PN_FITTED)
+		fputs("<small><b>fitted</b></small>", file);
+	else
+		fprintf(file, "<small>%s: <b>%s</b></small>",
+			pn_basis_name(v->basis), pn_result_name(v->result));
+	put_range(file, v);
+	put_bounds(file, v, home);
+	fputs("</td>", file);
+}
+
+static bool was_run(const struct pn_agreement *a)
+{
+	for (int p = 0; p < PN_PLACES; p++)
+		if (a->at[p].result != PN_MISSING)
+			return true;
+	return false;
+}
+
+/* Every command that gave a number of this claim. */
+static void put_commands(FILE *file, const struct pn_agreement *a)
+{
+	fputs("<details><summary>commands</summary>", file);
+	for (int p = 0; p < PN_PLACES; p++)
+		if (a->at[p].command) {
+			put_element(file, "code", a->at[p].command);
+			fputs("<br>", file);
+		}
+	fputs("</details>", file);
+}
 
 static void put_agreement(FILE *file, const struct pn_agreement *a)
 {
-	fprintf(file, "<tr class=%s>", pn_verdict_name(a->verdict));
+	fputs("<tr>", file);
 	put_element(file, "td class=t", a->row);
 	fputs("<td class=t>", file);
-	put_text(file, a->what);
-	fputs("<br><span class=about>", file);
-	put_text(file, a->where);
-	fputs("</span></td><td>", file);
-	put_number(file, a->paper);
-	fputs("</td><td>", file);
-	put_number(file, a->ours);
+	pn_markup_text(file, a->what);
+	put_element(file, "span class=about",
+		    *a->where && isfinite(a->number) ? ", " : "");
+	put_element(file, "span class=about", a->where);
+	fputs("</td><td data-of=paper>", file);
+	put_number(file, a->number);
+	put_element(file, "small", a->unit);
 	fputs("</td>", file);
-	put_element(file, "td class=t", a->unit);
-	put_element(file, "td class=t", pn_verdict_name(a->verdict));
+	for (int p = 0; p < PN_PLACES; p++)
+		put_verdict(file, &a->at[p], p == (int)a->home, p);
 	fputs("<td class=t>", file);
-	if (a->verdict == PN_MISSING)
+	if (a->fitted) {
+		fputs("Fitted: ", file);
+		pn_markup_text(file, a->fitted);
+		fputs(". ", file);
+	}
+	pn_markup_text(file, a->why);
+	if (was_run(a)) {
+		put_commands(file, a);
+	} else {
+		fputs("<br>", file);
 		put_element(file, "code", a->command);
-	else
-		put_text(file, a->why);
+	}
 	fputs("</td></tr>\n", file);
 }
 
-static void put_agreements(FILE *file, const struct pn_page *page)
+static void put_verdict_head(FILE *file)
 {
-	size_t count[PN_VERDICTS] = { 0 };
+	fputs("<div class=table tabindex=0><table class=\"wide "
+	      "cards\"><thead><tr><th class=t>row</th><th "
+	      "class=t>what</th><th>paper</th>",
+	      file);
+	for (int p = 0; p < PN_PLACES; p++)
+		put_element(file, "th", pn_place_name(p));
+	fputs("<th class=t>basis and reasons</th></tr></thead><tbody>\n", file);
+}
 
+/* The claims of one paper, then the rows that tests cover. */
+static void put_agreements(FILE *file, const struct pn_page *page,
+			   enum pn_paper paper)
+{
+	put_verdict_head(file);
+	for (size_t i = 0; i < page->nagreements; i++)
+		if (page->agreements[i].paper == paper &&
+		    isfinite(page->agreements[i].number))
+			put_agreement(file, &page->agreements[i]);
+	fputs("</tbody></table></div>\n<details><summary>rows of the design "
+	      "without a number to compare, and what shows "
+	      "them</summary><ul>",
+	      file);
+	for (size_t i = 0; i < page->nagreements; i++) {
+		const struct pn_agreement *a = &page->agreements[i];
+
+		if (a->paper != paper || isfinite(a->number))
+			continue;
+		fprintf(file, "<li>%s: ", a->row);
+		pn_markup_text(file, a->what);
+		fputs(" — ", file);
+		pn_markup_text(file, a->why);
+		fputs("</li>", file);
+	}
+	fputs("</ul></details>\n", file);
+}
+
+/* Verdicts by basis and result. */
+static void put_counts(FILE *file, const struct pn_page *page)
+{
+	size_t count[PN_BASES][PN_RESULTS] = { { 0 } }, missing = 0;
+
+	for (size_t i = 0; i < page->nagreements; i++)
+		for (int p = 0; p < PN_PLACES; p++) {
+			const struct pn_verdict *v = &page->agreements[i].at[p];
+
+			if (v->result != PN_MISSING)
+				count[v->basis][v->result]++;
+		}
+	for (size_t i = 0; i < page->nagreements; i++)
+		missing += isfinite(page->agreements[i].number) &&
+			   !was_run(&page->agreements[i]);
+	for (int b = 0; b <= PN_PREDICTED; b++)
+		fprintf(file,
+			"<p id=%s><b>%s</b>: %zu better, %zu the same, %zu "
+			"worse, %zu without a number to compare with.</p>\n",
+			pn_basis_name(b), pn_basis_name(b), count[b][PN_BETTER],
+			count[b][PN_SAME], count[b][PN_WORSE],
+			count[b][PN_UNJUDGED]);
+	fprintf(file,
+		"<p id=repeated><b>repeated</b>: %zu the same and %zu not, "
+		"counted for nothing.</p>\n",
+		count[PN_REPEATED][PN_SAME],
+		count[PN_REPEATED][PN_BETTER] + count[PN_REPEATED][PN_WORSE]);
+	fprintf(file,
+		"<p id=fitted><b>fitted</b>: %zu, counted for nothing. %zu "
+		"claims were not run.</p>\n",
+		count[PN_FITTED][PN_BETTER] + count[PN_FITTED][PN_SAME] +
+			count[PN_FITTED][PN_WORSE],
+		missing);
+}
+
+static void put_overview(FILE *file, const struct pn_page *page)
+{
 	if (!page->nagreements)
 		return;
-	for (size_t i = 0; i < page->nagreements; i++)
-		count[page->agreements[i].verdict]++;
-	fprintf(file,
-		"<section id=agreement><h2>Comparison with the "
-		"papers</h2><p>%zu figures agree, %zu are better, %zu differ "
-		"(the last column says why), %zu were not run (the last column "
-		"has the command); %zu rows have no number to compare and name "
-		"the tests that cover them.</p><div class=table "
-		"tabindex=0><table class=wide><thead><tr><th "
-		"class=t>row</th><th "
-		"class=t>what</th><th>paper</th><th>here</th><th "
-		"class=t>unit</th><th class=t></th><th class=t>reason or "
-		"basis</th></tr></thead><tbody>\n",
-		count[PN_AGREES], count[PN_BETTER], count[PN_DIFFERS],
-		count[PN_MISSING], count[PN_TESTED]);
-	for (size_t i = 0; i < page->nagreements; i++)
-		put_agreement(file, &page->agreements[i]);
+	fputs("<section id=verdicts><h2>Do the papers' claims "
+	      "hold?</h2>\n",
+	      file);
+	put_counts(file, page);
+	fputs("<p><b>Measured</b>: a real device with its own costs. "
+	      "<b>Predicted</b>: virtual time or emulated costs, not fitted to "
+	      "this claim. <b>Repeated</b>: the number does not follow from "
+	      "costs, so under other costs nothing but the same number can be "
+	      "expected. <b>Fitted</b>: the costs were chosen so that this "
+	      "number comes out; it shows nothing. Under the paper's costs the "
+	      "bounds surround the paper's number; elsewhere they surround "
+	      "what the cost model predicts for the costs of that place, which "
+	      "is another regime and not a worse result. The "
+	      "paper's bounds are part of the source; some models and means "
+	      "were "
+	      "changed after a run had been seen "
+	      "(doc/design/observability.md).</p>\n",
+	      file);
+	put_ideas(file, page);
+	put_regimes(file, page->rows);
+	fputs("</section>\n", file);
+}
+
+/* --- what is absent ------------------------------------------------------- */
+
+static void put_absent_row(FILE *file, const char *row, const char *what,
+			   const char *where, const char *why)
+{
+	fputs("<tr>", file);
+	put_element(file, "th class=t", row);
+	fputs("<td class=t>", file);
+	pn_markup_text(file, what);
+	put_element(file, "span class=about", *where ? ", " : "");
+	put_element(file, "span class=about", where);
+	fputs("</td>", file);
+	put_element(file, "td class=t", why);
+	fputs("</tr>\n", file);
+}
+
+static bool has_rows_of(const struct pn_rows *rows, const char *device)
+{
+	for (size_t i = 0; i < rows->n; i++) {
+		const char *name = pn_row_text(rows->rows[i], "device");
+
+		if (name && !strncmp(name, device, strlen(device)))
+			return true;
+	}
+	return false;
+}
+
+/* First what this machine lacks, then what no single host has. */
+static void put_absent(FILE *file, const struct pn_page *page)
+{
+	fputs("<section id=absent><h2>What cannot be shown here, and "
+	      "why</h2>\n<div class=\"table free\" "
+	      "tabindex=0><table><thead><tr><th "
+	      "class=t>row</th><th class=t>what</th><th class=t>why, and what "
+	      "stands in</th></tr></thead><tbody>\n",
+	      file);
+	for (size_t i = 0; i < page->nleft_out; i++) {
+		const struct pn_left_out *left = &page->left_out[i];
+		char what[96];
+
+		snprintf(what, sizeof(what), "the experiment %s was left out",
+			 left->name);
+		put_absent_row(file, left->rows, what, "", left->why);
+	}
+	if (!has_rows_of(page->rows, pn_place_name(PN_PLACE_VERBS)))
+		put_absent_row(file, "A4 P5 P9 R1 R6",
+			       "an RDMA adapter: the column verbs is empty", "",
+			       "its rows come by --rows DIR from tests/vm/rows "
+			       "DIR, which takes an adapter of this machine or "
+			       "rxe in a virtual one");
+	for (size_t i = 0; i < pn_nabsent; i++)
+		put_absent_row(file, pn_absent[i].row, pn_absent[i].what,
+			       pn_absent[i].where, pn_absent[i].why);
 	fputs("</tbody></table></div></section>\n", file);
+}
+
+/* --- questions ------------------------------------------------------------ */
+
+static const char *question_text(enum pn_question question)
+{
+	return question < PN_QUESTION_PROGRAM
+		       ? pn_paper_info((enum pn_paper)question)->question
+		       : "What does the recorded program do?";
+}
+
+static bool has_question(const struct pn_page *page, enum pn_question question)
+{
+	if (page->nagreements && question < PN_QUESTION_PROGRAM)
+		return true;
+	for (size_t i = 0; i < page->figures->n; i++)
+		if (page->figures->list[i].plan->question == question)
+			return true;
+	return false;
+}
+
+static void put_citation(FILE *file, enum pn_question question)
+{
+	const struct pn_paper_info *info;
+
+	if (question >= PN_QUESTION_PROGRAM)
+		return;
+	info = pn_paper_info((enum pn_paper)question);
+	fputs("<p class=cite>", file);
+	pn_markup_text(file, info->authors);
+	fputs(": ", file);
+	put_element(file, "cite", info->title);
+	fprintf(file, ", %s.</p>\n", info->year);
+}
+
+static void put_question(FILE *file, const struct pn_page *page,
+			 enum pn_question question)
+{
+	size_t i = 0;
+
+	fprintf(file, "<section id=question-%d><h2>", question);
+	pn_markup_text(file, question_text(question));
+	fputs("</h2>\n", file);
+	put_citation(file, question);
+	if (page->nagreements && question < PN_QUESTION_PROGRAM)
+		put_agreements(file, page, (enum pn_paper)question);
+	while (i < page->figures->n)
+		if (page->figures->list[i].plan->question == question)
+			i = put_plan(file, page->figures, i);
+		else
+			i++;
+	fputs("</section>\n", file);
 }
 
 /* --- profiles ------------------------------------------------------------- */
@@ -304,7 +685,7 @@ static void put_profile(FILE *file, const struct pn_profile *profile)
 		fputs(pn_profile_assumed(profile, f) ? "*</td>" : "</td>",
 		      file);
 	}
-	put_element(file, "td class=t", profile->source);
+	put_element(file, "td class=\"t source\"", profile->source);
 	fputs("</tr>\n", file);
 }
 
@@ -320,7 +701,8 @@ static void put_profiles(FILE *file, const struct pn_page *page)
 	fputs("<section id=profiles><h2>Cost profiles of the figures</h2><p>An "
 	      "asterisk marks figures that are assumed; the others are "
 	      "measured "
-	      "or published. Pages are 4 KiB.</p><div class=table tabindex=0>"
+	      "or published. Pages are 4 KiB.</p><div class=\"table free\" "
+	      "tabindex=0>"
 	      "<table class=wide><thead><tr><th class=t></th>",
 	      file);
 	for (int f = 0; f < PN_PROFILE_NFIELDS; f++)
@@ -338,14 +720,19 @@ static void put_contents(FILE *file, const struct pn_page *page)
 {
 	fputs("<nav><ul>\n", file);
 	if (page->nagreements)
-		fputs("<li><a href=#agreement>Comparison with the "
-		      "papers</a></li>\n",
+		fputs("<li><a href=#verdicts>Do the papers' claims "
+		      "hold?</a></li>\n",
 		      file);
-	for (size_t i = 0; i < page->figures->n; i++) {
-		fprintf(file, "<li><a href=#figure-%zu>", i);
-		put_title(file, &page->figures->list[i]);
-		fputs("</a></li>\n", file);
-	}
+	for (int q = 0; q < PN_QUESTIONS; q++)
+		if (has_question(page, q)) {
+			fprintf(file, "<li><a href=#question-%d>", q);
+			pn_markup_text(file, question_text(q));
+			fputs("</a></li>\n", file);
+		}
+	if (page->nagreements)
+		fputs("<li><a href=#absent>What cannot be shown here, and "
+		      "why</a></li>\n",
+		      file);
 	fputs("</ul></nav>\n", file);
 }
 
@@ -363,9 +750,12 @@ int pn_page_write(const struct pn_page *page, FILE *file)
 		"(%s).</p>\n",
 		page->figures->n, page->rows->n, PN_VERSION, PN_REVISION);
 	put_contents(file, page);
-	put_agreements(file, page);
-	for (size_t i = 0; i < page->figures->n; i++)
-		put_figure(file, &page->figures->list[i], i);
+	put_overview(file, page);
+	for (int q = 0; q < PN_QUESTIONS; q++)
+		if (has_question(page, q))
+			put_question(file, page, q);
+	if (page->nagreements)
+		put_absent(file, page);
 	put_profiles(file, page);
 	fputs("</body></html>\n", file);
 	return fflush(file) || ferror(file) ? -EIO : 0;

@@ -18,6 +18,13 @@
 
 struct pn_agreement; /* agreement.h */
 
+/* An experiment that the machine cannot run. */
+struct pn_left_out {
+	const char *name;
+	const char *rows; /* of the design */
+	const char *why;
+};
+
 struct pn_page {
 	const char *title;
 	const struct pn_rows *rows;
@@ -25,6 +32,8 @@ struct pn_page {
 	/* Comparison with the papers; nagreements 0: none. */
 	const struct pn_agreement *agreements;
 	size_t nagreements;
+	const struct pn_left_out *left_out;
+	size_t nleft_out;
 };
 
 /* -EIO: write error. */

@@ -95,6 +95,22 @@ int pn_paths_find(struct pn_paths *out)
 								      : -ENOENT;
 }
 
+int pn_paths_traces(char out[PN_PATH_BYTES])
+{
+	/* In the sources beside the build folder, or installed. */
+	static const char *const places[] = { "../tools/traces",
+					      "../share/pinion/traces" };
+	char bin[PN_PATH_BYTES];
+	struct stat s;
+	int ret = find_folder(bin);
+
+	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(places); i++)
+		if (pn_path_print(out, "%s/%s", bin, places[i]) &&
+		    !stat(out, &s) && S_ISDIR(s.st_mode))
+			return 0;
+	return ret ? ret : -ENOENT;
+}
+
 int pn_paths_program(const char *name, char out[PN_PATH_BYTES])
 {
 	char bin[PN_PATH_BYTES];

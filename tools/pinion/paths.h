@@ -39,4 +39,7 @@ int pn_paths_program(const char *name, char out[PN_PATH_BYTES]);
 bool pn_path_print(char out[PN_PATH_BYTES], const char *fmt, ...)
 	PN_PRINTF(2, 3);
 
+/* The folder of the recorded streams that come with pinion. -ENOENT. */
+int pn_paths_traces(char out[PN_PATH_BYTES]);
+
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "tools/pinion/markup.h"
 
 #define PATH 512
 
@@ -85,7 +86,11 @@ static void put_axes(FILE *script, const struct pn_figure *figure)
 		"reset\nset encoding utf8\nset grid ytics lc rgb "
 		"'#909090' lw 0.5 dt 3\nset border 3\nset tics nomirror "
 		"out\nset key above center horizontal\n"
-		"set datafile missing 'NaN'\n");
+		"%s\n",
+		/* Over time a value holds until the next one. Other lines end
+		 * where nothing was measured. */
+		plan->style & PN_FIGURE_STEPS ? "set datafile missing 'NaN'"
+					      : "set datafile missing '?'");
 	fprintf(script, "set xlabel '");
 	put_text(script, plan->x_label);
 	fprintf(script, "'\nset ylabel '");
@@ -97,7 +102,7 @@ static void put_axes(FILE *script, const struct pn_figure *figure)
 		fprintf(script, "set logscale y\n");
 	else
 		fprintf(script, "set yrange [0:%.9g]\n",
-			largest(figure) > 0 ? 1.06 * largest(figure) : 1);
+			largest(figure) > 0 ? 1.15 * largest(figure) : 1);
 	if (plan->style & PN_FIGURE_BYTES_X)
 		put_bytes_tics(script, figure);
 	if (plan->style & PN_FIGURE_BYTES_Y)
@@ -124,8 +129,6 @@ static void put_data(FILE *script, const struct pn_figure *figure)
 	fprintf(script, "END_OF_DATA\n");
 }
 
-/* A curve with missing points is still one line, so each curve is drawn without
- * its missing points. */
 static void put_curve(FILE *script, const struct pn_figure *figure, size_t c)
 {
 	unsigned style = figure->plan->style;
@@ -151,17 +154,54 @@ static void put_curve(FILE *script, const struct pn_figure *figure, size_t c)
 	fprintf(script, "'");
 }
 
+/* Where the bar of a curve stands: clusters have a gap of one bar. */
+static double mark_x(const struct pn_figure *figure)
+{
+	double n = (double)figure->ncurves;
+
+	if (!(figure->plan->style & PN_FIGURE_BARS))
+		return figure->xs[figure->found_x];
+	return (double)figure->found_x +
+	       ((double)figure->found_curve - (n - 1) / 2) / (n + 1);
+}
+
+/* Marks the point that the finding names. */
+static void put_mark(FILE *script, const struct pn_figure *figure)
+{
+	double y = figure->ys[figure->found_x * figure->ncurves +
+			      figure->found_curve];
+	bool right = figure->found_x * 2 >= figure->nx;
+	bool bars = figure->plan->style & PN_FIGURE_BARS;
+	char text[96];
+
+	if (!isfinite(y))
+		return;
+	fprintf(script, "set label 1 '");
+	put_text(script, pn_figure_value(figure, y, text, sizeof(text)));
+	fprintf(script,
+		"' at %.9g,%.9g %s offset %s,0.9 point pt 6 ps 1.6 lw 2 "
+		"front\n",
+		mark_x(figure), y,
+		bars	? "center"
+		: right ? "right"
+			: "left",
+		bars	? "0"
+		: right ? "-0.6"
+			: "0.6");
+}
+
 static void put_figure(FILE *script, const struct pn_figure *figure,
 		       const char *folder, size_t number)
 {
-	int lines = (int)(figure->ncurves + 3) / 4;
+	int lines = (int)(figure->ncurves + 1) / 2;
 
 	fprintf(script,
-		"set terminal svg size 720,%d dynamic font 'sans-serif,13' "
+		"set terminal svg size 480,%d dynamic font 'sans-serif,13' "
 		"noenhanced\n"
 		"set output '%s/%zu.svg'\n",
-		380 + 18 * lines, folder, number);
+		290 + 18 * lines, folder, number);
 	put_axes(script, figure);
+	put_mark(script, figure);
 	put_data(script, figure);
 	if (figure->plan->style & PN_FIGURE_BARS)
 		fprintf(script,
@@ -253,9 +293,50 @@ static void write_changed(FILE *out, const char *at,
 	}
 }
 
-/* Copies from <svg on, with black replaced by the page's text colour and the
- * figure's number added to ids. */
-static char *fit_into_page(const char *text, size_t number)
+/* Title and description, which screen readers read, instead of gnuplot's. */
+static char *describe(const struct pn_figure *figure)
+{
+	const struct pn_figure_plan *plan = figure->plan;
+	char *text = NULL;
+	size_t bytes;
+	FILE *out = open_memstream(&text, &bytes);
+
+	if (!out)
+		return NULL;
+	fputs("<title>", out);
+	pn_markup_text(out, plan->title);
+	if (figure->each[0]) {
+		fputs(", ", out);
+		pn_markup_text(out, figure->each);
+	}
+	fputs("</title><desc>", out);
+	pn_markup_text(out, figure->finding);
+	fprintf(out, " Horizontal axis: %s; vertical axis: %s.</desc>",
+		plan->x_label, plan->y_label);
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
+}
+
+/* Cuts an element with its contents out of the text. */
+static void cut_element(char *text, const char *name)
+{
+	char open[16], end[16];
+	char *from, *to;
+
+	snprintf(open, sizeof(open), "<%s>", name);
+	snprintf(end, sizeof(end), "</%s>", name);
+	from = strstr(text, open);
+	to = from ? strstr(from, end) : NULL;
+	if (to)
+		memmove(from, to + strlen(end), strlen(to + strlen(end)) + 1);
+}
+
+/* Copies from <svg on, with black replaced by the page's text colour, the
+ * figure's number added to ids, and a description. */
+static char *fit_into_page(char *text, const struct pn_figure *figure,
+			   size_t number)
 {
 	char id[32], id_single[32], href[32], url[32];
 	const struct change changes[] = {
@@ -267,7 +348,7 @@ static char *fit_into_page(const char *text, size_t number)
 		{ "href='#", href },
 		{ "url(#", url },
 	};
-	char *svg = NULL;
+	char *svg = NULL, *about = describe(figure), *body;
 	size_t bytes;
 	FILE *out;
 
@@ -275,12 +356,18 @@ static char *fit_into_page(const char *text, size_t number)
 	snprintf(id_single, sizeof(id_single), "id='f%zu-", number);
 	snprintf(href, sizeof(href), "href='#f%zu-", number);
 	snprintf(url, sizeof(url), "url(#f%zu-", number);
+	cut_element(text, "title");
+	cut_element(text, "desc");
 	text = strstr(text, "<svg");
-	out = text ? open_memstream(&svg, &bytes) : NULL;
-	if (!out)
-		return NULL;
-	write_changed(out, text, changes, PN_ARRAY_LEN(changes));
-	if (!fclose(out))
+	body = text ? strchr(text, '>') : NULL;
+	out = about && body ? open_memstream(&svg, &bytes) : NULL;
+	if (out) {
+		fprintf(out, "<svg role=\"img\"%.*s>%s", (int)(body - text) - 4,
+			text + 4, about);
+		write_changed(out, body + 1, changes, PN_ARRAY_LEN(changes));
+	}
+	free(about);
+	if (out && !fclose(out))
 		return svg;
 	free(svg);
 	return NULL;
@@ -296,7 +383,8 @@ static int read_pictures(struct pn_figures *figures, const char *folder)
 
 		snprintf(path, sizeof(path), "%s/%zu.svg", folder, i);
 		text = read_all(path);
-		figures->list[i].svg = text ? fit_into_page(text, i) : NULL;
+		figures->list[i].svg =
+			text ? fit_into_page(text, &figures->list[i], i) : NULL;
 		if (!figures->list[i].svg)
 			ret = -EIO;
 		free(text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * psm -- tells whether the ranks of a job can do without the libraries of PSM
- * adapters, which take 200 ms of their start (src/fabric/no_psm.h).
+ * adapters, which take 200 ms of their start (src/provider/no_psm.h).
  *
  * The stand-ins are used only if this host has no such adapter and the dynamic
  * linker, which is asked here (LD_TRACE_LOADED_OBJECTS: nothing is executed),

@@ -13,6 +13,8 @@
 #include "revision.h"
 #include "tools/pinion/json.h"
 
+#define COLUMNS 80 /* of a terminal */
+
 /* The line of /proc/cpuinfo that names the CPU; aarch64 has none. */
 static void cpu_model(char *buf, size_t len)
 {
@@ -84,6 +86,35 @@ void pn_report_device(struct pn_report *report, const struct pn_device *device)
 	report->emulated = device->emulated;
 }
 
+/* Breaks lines at blanks, since a machine may have a long name. */
+static void print_in_columns(const char *text)
+{
+	size_t column = 0;
+
+	while (*text) {
+		size_t word = strcspn(text, " ");
+
+		if (column && column + 1 + word > COLUMNS) {
+			putchar('\n');
+			column = 0;
+		}
+		column += (size_t)printf("%s%.*s", column ? " " : "", (int)word,
+					 text);
+		text += word;
+		text += strspn(text, " ");
+	}
+	putchar('\n');
+}
+
+static void print_machine(void)
+{
+	char line[400];
+
+	snprintf(line, sizeof(line), "%s, revision %s", pn_report_machine(),
+		 PN_REVISION);
+	print_in_columns(line);
+}
+
 void pn_report_head(struct pn_report *report, const char *question)
 {
 	if (report->json)
@@ -92,7 +123,7 @@ void pn_report_head(struct pn_report *report, const char *question)
 	printf("device %s, cost profile %s%s\n", report->device,
 	       report->profile ? report->profile : "none",
 	       report->emulated ? ", EMULATED" : "");
-	printf("%s, revision %s\n", pn_report_machine(), PN_REVISION);
+	print_machine();
 }
 
 void pn_report_note(struct pn_report *report, const char *fmt, ...)

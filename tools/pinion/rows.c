@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tools/pinion/rows.h"
 
-#include <ctype.h>
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,209 +164,75 @@ bool pn_row_meets(const struct pn_row *row, const char *condition)
 
 /* --- reading -------------------------------------------------------------- */
 
-static const char *skip_space(const char *at)
-{
-	while (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')
-		at++;
-	return at;
-}
-
 static int refuse(struct pn_why *why, const char *what)
 {
 	snprintf(why->text, sizeof(why->text), "%s", what);
 	return -EBADMSG;
 }
 
-/* Writes a code point as UTF-8; an invalid one becomes U+FFFD. */
-static size_t put_utf8(char *out, unsigned long c)
+static int set_from_json(struct pn_row *row, const char *key,
+			 const json_t *value)
 {
-	if (c > 0x10ffff || !c || (c >= 0xd800 && c < 0xe000))
-		c = 0xfffd;
-	if (c < 0x80) {
-		out[0] = (char)c;
-		return 1;
+	switch (json_typeof(value)) {
+	case JSON_STRING:
+		return pn_row_set_text(row, key, json_string_value(value));
+	case JSON_REAL:
+		return pn_row_set_number(row, key, json_real_value(value));
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return set(row, key, PN_ROW_FLAG, json_is_true(value), NULL);
+	case JSON_NULL:
+		return set(row, key, PN_ROW_NULL, 0, NULL);
+	default:
+		return -EBADMSG;
 	}
-	if (c < 0x800) {
-		out[0] = (char)(0xc0 | c >> 6);
-		out[1] = (char)(0x80 | (c & 63));
-		return 2;
-	}
-	if (c < 0x10000) {
-		out[0] = (char)(0xe0 | c >> 12);
-		out[1] = (char)(0x80 | (c >> 6 & 63));
-		out[2] = (char)(0x80 | (c & 63));
-		return 3;
-	}
-	out[0] = (char)(0xf0 | c >> 18);
-	out[1] = (char)(0x80 | (c >> 12 & 63));
-	out[2] = (char)(0x80 | (c >> 6 & 63));
-	out[3] = (char)(0x80 | (c & 63));
-	return 4;
 }
 
-/* Parses the four digits of \uXXXX; -1: invalid. */
-static long hex4(const char *at)
+static int read_object(json_t *object, struct pn_row *row, struct pn_why *why)
 {
-	char digits[5] = "";
+	const char *key;
+	json_t *value;
 
-	for (int i = 0; i < 4; i++) {
-		if (!isxdigit((unsigned char)at[i]))
-			return -1;
-		digits[i] = at[i];
-	}
-	return strtol(digits, NULL, 16);
-}
-
-/* Parses an escape after its backslash and moves *at behind it. Returns 0 if it
- * is invalid. */
-static size_t unescape(const char **at, char *out)
-{
-	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-	const char *found = **at ? strchr(from, **at) : NULL;
-	long high, low;
-
-	if (found) {
-		*out = to[found - from];
-		++*at;
-		return 1;
-	}
-	high = **at == 'u' ? hex4(*at + 1) : -1;
-	if (high < 0)
-		return 0;
-	*at += 5;
-	if (high >= 0xd800 && high < 0xdc00 && (*at)[0] == '\\' &&
-	    (*at)[1] == 'u' && (low = hex4(*at + 2)) >= 0xdc00 &&
-	    low < 0xe000) {
-		*at += 6;
-		high = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-	}
-	return put_utf8(out, (unsigned long)high);
-}
-
-/* Parses a quoted string; the caller frees *text. Returns NULL if it is
- * invalid. */
-static const char *read_string(const char *at, char **text)
-{
-	size_t n = 0;
-	char *out;
-
-	if (*at++ != '"')
-		return NULL;
-	out = malloc(strlen(at) +
-		     1); /* escapes are longer than their characters */
-	if (!out)
-		return NULL;
-	while (*at && *at != '"') {
-		size_t len = 1;
-
-		if (*at == '\\') {
-			at++;
-			len = unescape(&at, out + n);
-		} else {
-			out[n] = *at++;
-		}
-		if (!len)
-			break;
-		n += len;
-	}
-	out[n] = '\0';
-	if (*at == '"') {
-		*text = out;
-		return at + 1;
-	}
-	free(out);
-	return NULL;
-}
-
-static const char *read_word(const char *at, const char *word)
-{
-	size_t len = strlen(word);
-
-	return strncmp(at, word, len) ? NULL : at + len;
-}
-
-/* Parses any value but a string. Returns NULL if it is invalid or not flat. */
-static const char *read_plain(const char *at, struct pn_row_value *value)
-{
-	const char *end;
-	char *after;
-
-	if ((end = read_word(at, "null")))
-		value->type = PN_ROW_NULL;
-	else if ((end = read_word(at, "true")))
-		*value = (struct pn_row_value){ PN_ROW_FLAG, 1, NULL };
-	else if ((end = read_word(at, "false")))
-		*value = (struct pn_row_value){ PN_ROW_FLAG, 0, NULL };
-	if (end)
-		return end;
-	if (*at != '-' && !isdigit((unsigned char)*at))
-		return NULL;
-	*value = (struct pn_row_value){ PN_ROW_NUMBER, strtod(at, &after),
-					NULL };
-	return isfinite(value->number) ? after : NULL;
-}
-
-/* Parses "key": value. -EBADMSG, -ENOMEM. */
-static int read_pair(const char **at, struct pn_row *row)
-{
-	struct pn_row_value value = { 0 }, *place;
-	char *key = NULL;
-	const char *end = read_string(*at, &key);
-
-	end = end ? skip_space(end) : NULL;
-	end = end && *end == ':' ? skip_space(end + 1) : NULL;
-	if (end && *end == '"') {
-		value.type = PN_ROW_TEXT;
-		end = read_string(end, &value.text);
-	} else if (end) {
-		end = read_plain(end, &value);
-	}
-	place = end ? value_of(row, key) : NULL;
-	free(key);
-	if (!place) {
-		free(value.text);
-		return end ? -ENOMEM : -EBADMSG;
-	}
-	*place = value;
-	*at = skip_space(end);
-	return 0;
-}
-
-static int read_object(const char *at, struct pn_row *row, struct pn_why *why)
-{
-	int ret = 0;
-
-	if (*at != '{')
+	if (!json_is_object(object))
 		return refuse(why, "not a JSON object");
-	at = skip_space(at + 1);
-	while (!ret && *at != '}') {
-		ret = read_pair(&at, row);
-		if (!ret && *at != ',' && *at != '}')
-			ret = -EBADMSG;
-		else if (!ret && *at == ',')
-			at = skip_space(at + 1);
+	json_object_foreach(object, key, value)
+	{
+		int ret = set_from_json(row, key, value);
+
+		if (ret == -EBADMSG)
+			return refuse(why, "not a flat JSON object");
+		if (ret)
+			return refuse(why, "too many keys");
 	}
-	if (ret == -ENOMEM)
-		return refuse(why, "too many keys");
-	if (ret || *skip_space(at + 1))
-		return refuse(why, "not a flat JSON object");
 	return 0;
 }
 
 int pn_rows_parse(struct pn_rows *rows, const char *line, struct pn_why *why)
 {
+	/* Counts are unsigned and may exceed jansson's integers. */
+	const size_t flags = JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY;
 	struct pn_row *row;
+	json_error_t error;
+	json_t *object;
+	int ret;
 
-	line = skip_space(line);
-	if (!*line)
+	if (!line[strspn(line, " \t\r\n")])
 		return 0;
 	row = pn_rows_add(rows);
-	return row ? read_object(line, row, why) : -ENOMEM;
+	if (!row)
+		return -ENOMEM;
+	object = json_loads(line, flags, &error);
+	if (!object)
+		return refuse(why, error.text);
+	ret = read_object(object, row, why);
+	json_decref(object);
+	return ret;
 }
 
 int pn_rows_read(struct pn_rows *rows, const char *path, struct pn_why *why)
 {
-	FILE *file = fopen(path, "re");
+	bool input = !strcmp(path, "-");
+	FILE *file = input ? stdin : fopen(path, "re");
 	struct pn_why what = { "" };
 	size_t number = 0, capacity = 0;
 	char *line = NULL;
@@ -384,6 +250,7 @@ int pn_rows_read(struct pn_rows *rows, const char *path, struct pn_why *why)
 		snprintf(why->text, sizeof(why->text), "%.160s:%zu: %.60s",
 			 path, number, what.text);
 	free(line);
-	fclose(file);
+	if (!input)
+		fclose(file);
 	return ret;
 }

@@ -39,8 +39,8 @@ struct pn_rows {
 
 void pn_rows_fini(struct pn_rows *rows);
 
-/* Adds the rows of a file. -EBADMSG: a line is not a row (`why` has its
- * number); -ENOMEM; others as open(2). */
+/* Adds the rows of a file, "-": of standard input. -EBADMSG: a line is not a
+ * row (`why` has its number); -ENOMEM; others as open(2). */
 int pn_rows_read(struct pn_rows *rows, const char *path, struct pn_why *why);
 
 /* Adds the row of one NUL-terminated line. A blank line is ignored. */

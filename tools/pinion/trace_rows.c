@@ -54,14 +54,13 @@ static struct pn_row *row_about(struct reading *r, const char *what)
 
 static int add_memory(struct reading *r)
 {
-	for (size_t i = 0; i < r->memory.n; i++) {
+	for (unsigned i = 0; i < pn_series_n(&r->memory.series); i++) {
 		struct pn_row *row = row_about(r, "memory");
+		struct pn_point point = pn_series_at(&r->memory.series, i);
 
-		if (!row ||
-		    pn_row_set_number(row, "t_s",
-				      pn_timeline_s(&r->memory, i)) ||
-		    pn_row_set_number(row, "registered_bytes",
-				      r->memory.most[i]))
+		if (!row || pn_row_set_number(row, "t_s", point.at_s) ||
+		    pn_row_set_number(row, "registered_bytes", point.highest) ||
+		    pn_row_set_number(row, "registered_bytes_mean", point.mean))
 			return -ENOMEM;
 	}
 	return 0;
@@ -119,19 +118,23 @@ static int read_events(struct reading *r, struct pn_trace *trace)
 	return n;
 }
 
-/* "a.out 1234", or the name of the file. */
+/* "rank 3" of a job of `pinion mpirun`, "a.out 1234", or the name of the
+ * file. */
 static void name_process(struct reading *r, struct pn_trace *trace)
 {
 	const struct pn_trace_info *info = pn_trace_info(trace);
 	const char *slash = strrchr(r->path, '/');
 	struct pn_trace_event_cache cache;
+	unsigned rank;
 
-	if (info->program[0])
+	slash = slash ? slash + 1 : r->path;
+	if (sscanf(slash, "rank-%u.", &rank) == 1)
+		snprintf(r->process, sizeof(r->process), "rank %u", rank);
+	else if (info->program[0])
 		snprintf(r->process, sizeof(r->process), "%s %u", info->program,
 			 info->pid);
 	else
-		snprintf(r->process, sizeof(r->process), "%s",
-			 slash ? slash + 1 : r->path);
+		snprintf(r->process, sizeof(r->process), "%s", slash);
 	if (!pn_trace_cache_config(trace, 1, &cache) ||
 	    !pn_trace_cache_config(trace, 0, &cache))
 		snprintf(r->device, sizeof(r->device), "%.60s", cache.device);
@@ -151,9 +154,9 @@ static int read_trace(struct reading *r, struct pn_trace *trace,
 		return ret;
 	pn_stat_finish(&r->stat);
 	name_process(r, trace);
-	if (r->memory.n)
+	if (r->stat.events[PN_EVENT_REGISTER])
 		pn_timeline_set(&r->memory, r->stat.last_ns, r->memory.now);
-	ret = add_memory(r);
+	ret = r->stat.events[PN_EVENT_REGISTER] ? add_memory(r) : 0;
 	if (!ret && r->stat.requests)
 		ret = add_reuse(r);
 	if (!ret && r->stat.requests)

@@ -30,7 +30,7 @@
 #define ANY_TAG		   UINT64_C(0x7fffffff)
 
 /* Messages of the provider that carry no MPI message have other spaces
- * (src/fabric/fabric.h). */
+ * (src/provider/provider.h). */
 #define SPACE_TAGGED 0
 
 struct request {

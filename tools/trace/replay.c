@@ -23,7 +23,7 @@ struct counter {
 	struct pn_device base;
 	uint64_t last_key;
 	uint64_t nregistered, registered_pages;
-	uint64_t nbatches, deregistered_pages;
+	uint64_t nbatches, nderegistered, deregistered_pages;
 };
 
 static size_t npages_of(const struct pn_mr *mr)
@@ -53,6 +53,7 @@ static void count_deregister(struct pn_device *device, struct pn_mr *const *mrs,
 		mrs[i]->lkey = 0;
 		counter->deregistered_pages += npages_of(mrs[i]);
 	}
+	counter->nderegistered += n;
 	counter->nbatches++;
 }
 
@@ -131,11 +132,13 @@ static double total_us(const struct counter *counter,
 		       const struct pn_profile *profile)
 {
 	const double *cost = profile->value;
+	uint64_t nfixed =
+		profile->unbatched ? counter->nderegistered : counter->nbatches;
 
 	return cost[PN_PROFILE_REGISTER_US] * (double)counter->nregistered +
 	       cost[PN_PROFILE_REGISTER_PAGE_US] *
 		       (double)counter->registered_pages +
-	       cost[PN_PROFILE_DEREGISTER_US] * (double)counter->nbatches +
+	       cost[PN_PROFILE_DEREGISTER_US] * (double)nfixed +
 	       cost[PN_PROFILE_DEREGISTER_PAGE_US] *
 		       (double)counter->deregistered_pages;
 }
@@ -173,6 +176,7 @@ static void pin_oversize(struct run *run, const struct pn_workload_step *step)
 
 	run->result->oversize++;
 	counter->nregistered++;
+	counter->nderegistered++;
 	counter->nbatches++;
 	counter->registered_pages += pages.len >> PN_PAGE_SHIFT;
 	counter->deregistered_pages += pages.len >> PN_PAGE_SHIFT;

@@ -109,30 +109,45 @@ void pn_cuda_blocks_pause(struct pn_cuda_blocks *blocks)
 	nanosleep(&pause, NULL);
 }
 
-/* Where the driver does not know the block, the context is gone: with it the
- * registration. */
-static void call_unregister(struct pn_cuda_blocks *blocks,
-			    const struct pn_cuda_block *block)
+/* Results after which the registration does not exist: the driver does not know
+ * it, or it went with its context. After any other error it is still there. */
+static bool is_ended(pn_cu_result result)
+{
+	return !result || result == PN_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED ||
+	       result == PN_CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+	       result == PN_CUDA_ERROR_DEINITIALIZED ||
+	       result == PN_CUDA_ERROR_NOT_INITIALIZED;
+}
+
+static pn_cu_result unregister(struct pn_cuda_blocks *blocks,
+			       struct pn_range range)
 {
 	uint64_t start = pn_clock_ns();
-	pn_cu_result result;
+	pn_cu_result result =
+		blocks->cu->mem_host_unregister((void *)range.addr);
 
+	atomic_fetch_add(&blocks->unpaused, range.len);
+	if (!result)
+		pn_cost_estimate_add(&blocks->dereg, 1, npages(range),
+				     pn_clock_ns() - start);
+	else
+		pn_debug("cuMemHostUnregister(%p): %s", (void *)range.addr,
+			 pn_cuda_error_name(blocks->cu, result));
+	return result;
+}
+
+/* False: the driver refused, and nothing has changed. */
+static bool call_unregister(struct pn_cuda_blocks *blocks,
+			    const struct pn_cuda_block *block)
+{
 	if (!block->foreign && !block->gone) {
-		result = blocks->cu->mem_host_unregister(
-			(void *)block->range.addr);
-		atomic_fetch_add(&blocks->unpaused, block->range.len);
-		if (!result)
-			pn_cost_estimate_add(&blocks->dereg, 1,
-					     npages(block->range),
-					     pn_clock_ns() - start);
-		else
-			pn_debug("cuMemHostUnregister(%p): %s",
-				 (void *)block->range.addr,
-				 pn_cuda_error_name(blocks->cu, result));
+		if (!is_ended(unregister(blocks, block->range)))
+			return false;
 		atomic_fetch_sub(&blocks->bytes, block->range.len);
 	}
 	if (block->held)
 		pn_cuda_gate_drop((void *)block->range.addr, block->range.len);
+	return true;
 }
 
 static int register_error(pn_cu_result result)
@@ -270,8 +285,10 @@ static int add_block(struct pn_cuda_blocks *blocks, struct pn_range range,
 	atomic_fetch_add(&blocks->bytes, block.range.len);
 	*end = end_of(block.range);
 	ret = enter_block(blocks, block, since);
-	if (ret)
-		call_unregister(blocks, &block);
+	if (ret && !call_unregister(blocks, &block))
+		pn_error("%zu bytes stay registered: no memory, and the driver "
+			 "does not unregister",
+			 block.range.len);
 	return ret;
 }
 
@@ -286,7 +303,7 @@ static int share_block(struct pn_cuda_blocks *blocks, size_t i)
 	pn_lock(&blocks->lock);
 	range = blocks->table[i].range;
 	gone = blocks->table[i].gone;
-	if (blocks->table[i].stale)
+	if (blocks->table[i].stale || !blocks->table[i].refs)
 		ret = -EBUSY;
 	pn_unlock(&blocks->lock);
 	/* In the new context, the range can be registered again. */
@@ -355,7 +372,8 @@ int pn_cuda_blocks_get(struct pn_cuda_blocks *blocks,
 /* --- ending --------------------------------------------------------------- */
 
 /* Takes a reference from the first block with bytes in range. True: it was the
- * last one, and *out is the block, which is out of the table. */
+ * last one, and *out is the block, which is out of the table. Blocks without
+ * references are those that the driver refused to end. */
 static bool put_first(struct pn_cuda_blocks *blocks, struct pn_range range,
 		      struct pn_cuda_block *out, uintptr_t *end)
 {
@@ -367,13 +385,80 @@ static bool put_first(struct pn_cuda_blocks *blocks, struct pn_range range,
 	*end = end_of(range);
 	if (i < blocks->n && blocks->table[i].range.addr < end_of(range)) {
 		*end = end_of(blocks->table[i].range);
-		last = !--blocks->table[i].refs;
+		last = blocks->table[i].refs && !--blocks->table[i].refs;
 		*out = blocks->table[i];
 		if (last)
 			remove_locked(blocks, i);
 	}
 	pn_unlock(&blocks->lock);
 	return last;
+}
+
+/* Ends a block that is out of the table; puts it back if the driver refuses.
+ * There is room: it was there. */
+static void end_block(struct pn_cuda_blocks *blocks, struct pn_cuda_block block)
+	PN_REQUIRES(&blocks->calls)
+{
+	if (call_unregister(blocks, &block))
+		return;
+	pn_lock(&blocks->lock);
+	insert_locked(blocks, block);
+	blocks->nrefused++;
+	pn_unlock(&blocks->lock);
+}
+
+/* The first block from an address on that the driver refused to end, out of the
+ * table. */
+static bool take_refused(struct pn_cuda_blocks *blocks, uintptr_t from,
+			 struct pn_cuda_block *out) PN_REQUIRES(&blocks->calls)
+{
+	bool found = false;
+
+	pn_lock(&blocks->lock);
+	for (size_t i = first_behind(blocks, from);
+	     !found && blocks->nrefused && i < blocks->n; i++) {
+		found = !blocks->table[i].refs;
+		if (!found)
+			continue;
+		*out = blocks->table[i];
+		remove_locked(blocks, i);
+		blocks->nrefused--;
+	}
+	pn_unlock(&blocks->lock);
+	return found;
+}
+
+/* Tries each block again that the driver refused, once: one that it refuses for
+ * ever must not keep the others. */
+static void end_refused(struct pn_cuda_blocks *blocks)
+	PN_REQUIRES(&blocks->calls)
+{
+	struct pn_cuda_block block;
+	uintptr_t from = 0;
+
+	while (take_refused(blocks, from, &block)) {
+		from = end_of(block.range);
+		end_block(blocks, block);
+	}
+}
+
+bool pn_cuda_blocks_retry(struct pn_cuda_blocks *blocks, struct pn_range range)
+{
+	bool refused = false;
+
+	if (pn_likely(!atomic_load(&blocks->nrefused)))
+		return true;
+	pn_lock(&blocks->calls);
+	end_refused(blocks);
+	pn_lock(&blocks->lock);
+	for (size_t i = first_behind(blocks, range.addr);
+	     blocks->nrefused && i < blocks->n &&
+	     blocks->table[i].range.addr < end_of(range);
+	     i++)
+		refused |= !blocks->table[i].refs;
+	pn_unlock(&blocks->lock);
+	pn_unlock(&blocks->calls);
+	return !refused;
 }
 
 void pn_cuda_blocks_put(struct pn_cuda_blocks *blocks, struct pn_range range)
@@ -387,7 +472,7 @@ void pn_cuda_blocks_put(struct pn_cuda_blocks *blocks, struct pn_range range)
 		pn_lock(&blocks->calls);
 		if (put_first(blocks, (struct pn_range){ at, stop - at },
 			      &block, &end))
-			call_unregister(blocks, &block);
+			end_block(blocks, block);
 		pn_unlock(&blocks->calls);
 		at = end;
 		if (at < stop)
@@ -460,8 +545,18 @@ void pn_cuda_blocks_init(struct pn_cuda_blocks *blocks,
 
 void pn_cuda_blocks_fini(struct pn_cuda_blocks *blocks)
 {
-	for (size_t i = 0; i < blocks->n; i++)
-		call_unregister(blocks, &blocks->table[i]);
+	for (size_t i = 0; i < blocks->n; i++) {
+		struct pn_cuda_block *block = &blocks->table[i];
+
+		if (call_unregister(blocks, block))
+			continue;
+		pn_error("%zu bytes at %p stay registered with the driver, "
+			 "which does not unregister them",
+			 block->range.len, (void *)block->range.addr);
+		if (block->held)
+			pn_cuda_gate_drop((void *)block->range.addr,
+					  block->range.len);
+	}
 	free(blocks->table);
 	pn_cost_estimate_fini(&blocks->reg);
 	pn_cost_estimate_fini(&blocks->dereg);

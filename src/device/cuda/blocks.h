@@ -19,6 +19,9 @@
  *          and nothing else can be registered there until its last user is
  *          gone: registering returns -EBUSY.
  * gone     the CUDA context was destroyed, and the registration with it.
+ * refused  the driver did not unregister it. It has no references, nothing may
+ *          use it, and it stays held in the gate, since the driver still finds
+ *          it by address. pn_cuda_blocks_retry() tries again.
  *
  * While the driver registers a block, the block is not in the table, and a
  * release has nothing to mark. So the last releases are remembered: a block
@@ -27,7 +30,8 @@
  * share the block and its old pages.
  *
  * At rest: blocks are sorted and do not overlap; each has at least one
- * reference; bytes is the sum of those that are neither foreign nor gone.
+ * reference or is refused; bytes is the sum of those that are neither foreign
+ * nor gone.
  * Threads: any. `calls` is held while the driver registers or unregisters: it
  * serialises what the driver serialises anyway. `lock`, a leaf taken after it,
  * protects the table.
@@ -64,8 +68,9 @@ struct pn_cuda_block {
 struct pn_cuda_blocks {
 	const struct pn_cuda_driver *cu;
 	struct pn_mutex calls, lock;
-	struct pn_cuda_block *table;		    /* lock */
-	size_t n, room;				    /* lock */
+	struct pn_cuda_block *table; /* lock */
+	size_t n, room;		     /* lock */
+	_Atomic size_t nrefused;     /* of n; written under both locks */
 	struct pn_range releases[PN_CUDA_RELEASES]; /* lock; a ring */
 	uint64_t nreleases;			    /* lock; so far */
 	_Atomic size_t bytes;
@@ -94,6 +99,10 @@ int pn_cuda_blocks_get(struct pn_cuda_blocks *blocks,
 		       const struct pn_cuda_blocks_request *request);
 /* Ends a registration of this range. */
 void pn_cuda_blocks_put(struct pn_cuda_blocks *blocks, struct pn_range range);
+
+/* Tries again what the driver refused to unregister. False: it still refuses
+ * some of the range, which is put. */
+bool pn_cuda_blocks_retry(struct pn_cuda_blocks *blocks, struct pn_range range);
 
 /* Between calls of the two above: lets other CUDA calls of the process in, if a
  * block's length was registered or unregistered since the last time. */

@@ -4,13 +4,25 @@
  *
  * A context has an id (cuCtxGetId()), which the next one at the same address
  * does not have. Every entry compares it. When it differs, all that was
- * registered and created in the context is gone; a primary context is retained
- * again, any other is not ours to make.
+ * registered and created in the context is gone. A primary context that was
+ * retained by us is retained again; one that was current when the device was
+ * opened is used again if the program has made it again, at its old address.
  */
 #include <errno.h>
 
 #include "base/log.h"
 #include "device/cuda/cuda_impl.h"
+
+/* Results that say that the context does not exist. Any other error says
+ * nothing about it. */
+static bool is_loss(pn_cu_result result)
+{
+	return result == PN_CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+	       result == PN_CUDA_ERROR_INVALID_CONTEXT ||
+	       result == PN_CUDA_ERROR_INVALID_VALUE ||
+	       result == PN_CUDA_ERROR_DEINITIALIZED ||
+	       result == PN_CUDA_ERROR_NOT_INITIALIZED;
+}
 
 /* 0: the context does not exist any more. Drivers before CUDA 12 have no ids:
  * there a context is taken for the same while its address is. */
@@ -18,10 +30,21 @@ static unsigned long long id_of(const struct pn_cuda_device *dev,
 				pn_cu_context context)
 {
 	unsigned long long id = 0;
+	pn_cu_result result;
 
 	if (!dev->cu->ctx_get_id)
 		return (uintptr_t)context;
-	return dev->cu->ctx_get_id(context, &id) ? 0 : id;
+	result = dev->cu->ctx_get_id(context, &id);
+	if (pn_unlikely(result))
+		return is_loss(result) ? 0 : atomic_load(&dev->context_id);
+	return id;
+}
+
+unsigned long long pn_cuda_context_id(struct pn_device *device)
+{
+	const struct pn_cuda_device *dev = pn_cuda_of(device);
+
+	return id_of(dev, dev->context);
 }
 
 static int retain_primary(struct pn_cuda_device *dev)
@@ -54,6 +77,12 @@ static bool take_current(struct pn_cuda_device *dev, int wanted)
 	return true;
 }
 
+void pn_cuda_context_close(struct pn_cuda_device *dev)
+{
+	if (dev->is_primary)
+		dev->cu->primary_ctx_release(dev->ordinal);
+}
+
 int pn_cuda_context_open(struct pn_cuda_device *dev, int wanted)
 {
 	int ret = 0;
@@ -67,31 +96,44 @@ int pn_cuda_context_open(struct pn_cuda_device *dev, int wanted)
 	dev->ordinal = wanted < 0 ? 0 : wanted;
 	if (!take_current(dev, wanted))
 		ret = retain_primary(dev);
-	if (!ret)
-		dev->context_id = id_of(dev, dev->context);
-	return ret;
+	if (ret)
+		return ret;
+	dev->context_id = id_of(dev, dev->context);
+	if (dev->context_id)
+		return 0;
+	pn_error("cuda:%d: the CUDA context has no id", dev->ordinal);
+	pn_cuda_context_close(dev);
+	return -ENODEV;
 }
 
-void pn_cuda_context_close(struct pn_cuda_device *dev)
-{
-	if (dev->is_primary)
-		dev->cu->primary_ctx_release(dev->ordinal);
-}
-
-static void log_lost(struct pn_cuda_device *dev)
+static void log_lost(struct pn_cuda_device *dev, bool comes_again)
 {
 	if (!atomic_exchange(&dev->was_logged, true))
 		pn_warn("cuda:%d: the CUDA context was destroyed "
 			"(cudaDeviceReset()?); %s",
 			dev->ordinal,
-			dev->is_primary ? "what was registered in it is gone"
-					: "open another pinion context");
+			comes_again ? "what was registered in it is gone"
+				    : "open another pinion context");
+}
+
+/* Whether the context, which exists, is of the same GPU as before. */
+static bool is_of_this_gpu(const struct pn_cuda_device *dev)
+{
+	pn_cu_device gpu;
+	bool same;
+
+	if (dev->cu->ctx_push_current(dev->context))
+		return false;
+	same = !dev->cu->ctx_get_device(&gpu) && gpu == dev->ordinal;
+	dev->cu->ctx_pop_current(NULL);
+	return same;
 }
 
 /* The context with the old id is gone. 0: there is another. */
 static int revive(struct pn_cuda_device *dev)
 {
 	unsigned long long id;
+	bool comes_again;
 	int ret = -ENODEV;
 
 	pn_lock(&dev->revive_lock);
@@ -99,10 +141,13 @@ static int revive(struct pn_cuda_device *dev)
 	if (id && id == dev->context_id) {
 		ret = 0; /* another thread was first */
 	} else {
-		log_lost(dev);
+		comes_again = dev->is_primary || (id && is_of_this_gpu(dev));
+		log_lost(dev, comes_again);
 		pn_cuda_blocks_lost(&dev->blocks);
 		if (dev->is_primary)
 			ret = retain_primary(dev);
+		else if (comes_again)
+			ret = 0;
 		if (!ret)
 			dev->context_id = id_of(dev, dev->context);
 	}

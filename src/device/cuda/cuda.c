@@ -117,13 +117,28 @@ static struct pn_range range_of(const struct pn_cuda_device *dev,
 		       : (struct pn_range){ (uintptr_t)mr->addr, mr->len };
 }
 
+/* A registration without key, which the driver refused to end. No entry of the
+ * table has this number. */
+#define REFUSED UINT32_MAX
+
+static bool cuda_still_registered(const struct pn_mr *mr)
+{
+	return mr->device_slot == REFUSED;
+}
+
 static void end_one(struct pn_cuda_device *dev, struct pn_mr *mr)
 {
-	remove_key(&dev->keys, mr);
-	pn_cuda_blocks_put(&dev->blocks, range_of(dev, mr));
+	if (!cuda_still_registered(mr)) {
+		remove_key(&dev->keys, mr);
+		pn_cuda_blocks_put(&dev->blocks, range_of(dev, mr));
+		mr->lkey = mr->rkey = 0;
+		mr->device_slot = REFUSED;
+	}
+	if (!pn_cuda_blocks_retry(&dev->blocks, range_of(dev, mr)))
+		return;
+	mr->device_slot = 0;
 	atomic_fetch_sub(&dev->live_bytes, pages_of(mr).len);
 	atomic_fetch_sub(&dev->nmrs, 1);
-	mr->lkey = mr->rkey = 0;
 }
 
 static int begin_one(struct pn_cuda_device *dev, struct pn_mr *mr)
@@ -450,6 +465,7 @@ const struct pn_device_ops pn_cuda_ops = {
 	.describe = cuda_describe,
 	.reg = cuda_reg,
 	.dereg = cuda_dereg,
+	.still_registered = cuda_still_registered,
 	.rekey = cuda_rekey,
 	.released = cuda_released,
 	.holds = cuda_holds,

@@ -47,6 +47,9 @@ bool pn_device_is_cuda(const struct pn_device *device);
 
 const struct pn_cuda_driver *pn_cuda_driver_of(const struct pn_device *device);
 pn_cu_context pn_cuda_context_of(const struct pn_device *device);
+/* The id that the driver gives the context now; 0: it does not exist. Another
+ * one than before: what was registered and created in the context is gone. */
+unsigned long long pn_cuda_context_id(struct pn_device *device);
 int pn_cuda_ordinal_of(const struct pn_device *device);
 /* "0000:18:00.0" */
 const char *pn_cuda_bus_id_of(const struct pn_device *device);

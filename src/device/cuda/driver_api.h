@@ -7,7 +7,7 @@
  * driver at run time (driver.h). Handles are pointers to the driver's own
  * incomplete structs, so a CUstream or a cudaStream_t of the program is a
  * pn_cu_stream without a cast. The names of values are CUDA's with PN_ before
- * them; tests/gpu/test_driver_api.c compares them with cuda.h where there is
+ * them; tests/gpu/test_driver_api.cpp compares them with cuda.h where there is
  * one.
  *
  * PN_CUDA_FUNCTIONS lists the functions: F(field, symbol, parameters), those

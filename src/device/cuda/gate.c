@@ -2,12 +2,14 @@
 #include "device/cuda/gate.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
 #include "base/compiler.h"
 #include "base/index.h"
 #include "base/lock.h"
+#include "base/process.h"
 
 /* More passages than slots at one moment count as passages of everything. */
 #define NSLOTS 64
@@ -26,10 +28,39 @@ static struct slot slots[NSLOTS];
 static _Atomic unsigned unslotted, closed;
 
 static struct pn_mutex lock = { PTHREAD_MUTEX_INITIALIZER };
-/* The index is written under `lock` and read without it. It exists from the
+/* How often each page is held: registrations of exact bytes may share a page.
+ * The index is written under `lock` and read without it. It exists from the
  * first hold on: before, `held` is 0. */
 static struct pn_index index_of_pages;
 static _Atomic size_t held; /* pages */
+
+/* --- fork() ----------------------------------------------------------------
+ */
+
+/* Threads that the child does not have may have held the lock and slots. The
+ * index may be half written, too: its memory is left alone. */
+static void in_child(void)
+{
+	pn_mutex_init(&lock);
+	index_of_pages = (struct pn_index){ 0 };
+	atomic_store(&held, 0);
+	atomic_store(&unslotted, 0);
+	for (int i = 0; i < NSLOTS; i++)
+		atomic_store(&slots[i].busy, FREE);
+}
+
+static void set_up(void)
+{
+	pn_process_atfork(NULL, NULL, in_child);
+}
+
+static void lock_gate(void) PN_ACQUIRE(&lock)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pn_assert(!pthread_once(&once, set_up));
+	pn_lock(&lock);
+}
 
 /* --- holding -------------------------------------------------------------- */
 
@@ -69,17 +100,15 @@ static int mark_locked(struct pn_range range) PN_REQUIRES(&lock)
 		ret = pn_index_reserve(&index_of_pages, range);
 	if (ret)
 		return ret;
-	pn_index_set(&index_of_pages, range, 1);
 	/* Makes the marks visible: who finds 0 pages looks no further. */
-	atomic_fetch_add(&held, range.len >> PN_PAGE_SHIFT);
+	atomic_fetch_add(&held, pn_index_count_up(&index_of_pages, range));
 	atomic_thread_fence(memory_order_seq_cst);
 	return 0;
 }
 
 static void unmark_locked(struct pn_range range) PN_REQUIRES(&lock)
 {
-	pn_index_set(&index_of_pages, range, 0);
-	atomic_fetch_sub(&held, range.len >> PN_PAGE_SHIFT);
+	atomic_fetch_sub(&held, pn_index_count_down(&index_of_pages, range));
 }
 
 int pn_cuda_gate_hold(const void *addr, size_t len)
@@ -88,7 +117,7 @@ int pn_cuda_gate_hold(const void *addr, size_t len)
 		pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES);
 	int ret;
 
-	pn_lock(&lock);
+	lock_gate();
 	ret = mark_locked(range);
 	if (!ret && in_use(range)) {
 		unmark_locked(range);
@@ -100,7 +129,7 @@ int pn_cuda_gate_hold(const void *addr, size_t len)
 
 void pn_cuda_gate_drop(const void *addr, size_t len)
 {
-	pn_lock(&lock);
+	lock_gate();
 	unmark_locked(pn_range_pages((uintptr_t)addr, len, PN_PAGE_BYTES));
 	pn_unlock(&lock);
 }
@@ -197,9 +226,12 @@ void pn_cuda_gate_leave(struct pn_gate_passage *passage)
 void pn_cuda_gate_close(void)
 {
 	atomic_fetch_add(&closed, 1);
+	/* Nothing can be held here, and the lock may be held for ever. */
+	if (pn_process_is_unusable())
+		return;
 	/* A hold that had looked before has marked its pages when this returns:
 	 * the caller finds them. */
-	pn_lock(&lock);
+	lock_gate();
 	pn_unlock(&lock);
 }
 

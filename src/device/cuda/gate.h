@@ -13,6 +13,8 @@
  *   held     pages of program memory that pinion has registered, from before
  *            cuMemHostRegister until after cuMemHostUnregister. Memory that
  *            pinion allocated itself (heap, bounce buffers) is never held.
+ *            A page that several registrations share is held until the last of
+ *            them is dropped.
  *   passage  a call of the program that goes straight to the driver, with the
  *            one or two host ranges that the call may touch.
  *   closed   nothing may become held, for example while a stream is being
@@ -29,8 +31,8 @@
  *
  * Threads: any. Entering and leaving take no lock. hold() and drop() take one
  * and may allocate; neither calls the driver.
- * There is one gate in a process, as there is one driver. After fork() the gate
- * of the child is of no use, as the driver is.
+ * There is one gate in a process, as there is one driver. After fork() nothing
+ * is held in the child, and there are no passages.
  */
 #ifndef PN_DEVICE_CUDA_GATE_H
 #define PN_DEVICE_CUDA_GATE_H

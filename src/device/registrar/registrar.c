@@ -78,7 +78,8 @@ static int call_register(struct registrar *r, struct pn_mr *const *mrs,
 			 unsigned n)
 {
 	struct call call;
-	uint64_t start = pn_clock_ns();
+	bool timed = r->estimates_costs && pn_cost_estimate_wants(&r->reg);
+	uint64_t start = timed ? pn_clock_ns() : 0;
 	int ret;
 
 	prepare(&call, mrs, n);
@@ -88,7 +89,7 @@ static int call_register(struct registrar *r, struct pn_mr *const *mrs,
 	pn_own_registration_end();
 	if (ret)
 		return ret;
-	if (r->estimates_costs)
+	if (timed)
 		pn_cost_estimate_add(&r->reg, n, call.npages,
 				     pn_clock_ns() - start);
 	for (unsigned i = 0; i < n; i++) {
@@ -114,7 +115,8 @@ static void call_deregister(struct registrar *r, struct pn_mr *const *mrs,
 			    unsigned n)
 {
 	struct call call;
-	uint64_t start = pn_clock_ns();
+	bool timed = r->estimates_costs && pn_cost_estimate_wants(&r->dereg);
+	uint64_t start = timed ? pn_clock_ns() : 0;
 	bool all;
 	int ret;
 
@@ -123,7 +125,7 @@ static void call_deregister(struct registrar *r, struct pn_mr *const *mrs,
 	ret = checked_status(
 		r->attr.deregister_ranges(r->attr.arg, call.list, n));
 	pn_own_registration_end();
-	if (!ret && r->estimates_costs)
+	if (!ret && timed)
 		pn_cost_estimate_add(&r->dereg, n, call.npages,
 				     pn_clock_ns() - start);
 	all = ret && !marks_any(&call);

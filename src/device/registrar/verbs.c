@@ -41,13 +41,15 @@ static int deregister_one(void *arg, struct pinion_registrar_range *range)
 	return -ibv_dereg_mr(range->handle);
 }
 
-static void set_limits(const struct ibv_device_attr *attr,
+static void set_limits(const struct ibv_device_attr *attr, const char *adapter,
 		       struct pinion_registrar *out)
 {
+	size_t max_mrs = pn_verbs_max_mrs(attr, adapter);
+
 	out->max_registration_bytes = attr->max_mr_size < SIZE_MAX / 2
 					      ? (size_t)attr->max_mr_size
 					      : SIZE_MAX / 2;
-	out->max_registrations = attr->max_mr > 0 ? (size_t)attr->max_mr : 0;
+	out->max_registrations = max_mrs == SIZE_MAX ? 0 : max_mrs;
 	out->max_pinned_bytes = pn_limits_memlock();
 }
 
@@ -80,6 +82,6 @@ int pn_registrar_verbs(struct ibv_pd *pd, struct pinion_registrar *out)
 		.register_ranges = pn_registrar_per_range_register,
 		.deregister_ranges = pn_registrar_per_range_deregister,
 	};
-	set_limits(&attr, out);
+	set_limits(&attr, ibv_get_device_name(pd->context->device), out);
 	return 0;
 }

@@ -361,7 +361,7 @@ void pn_sim_port_used(struct pn_sim_node *port)
 	    pn_script_port_fails(&sim->script, port->number,
 				 port->index / sim->nnodes,
 				 port->noperations) &&
-	    !port->failed)
+	    !port->failed && !pn_sim_event_is_queued(&port->fail_event))
 		pn_sim_event_add(&sim->events, &port->fail_event, sim->now_ns);
 }
 

@@ -310,7 +310,7 @@ void pn_sim_deregister(struct pn_device *device, struct pn_mr *const *mrs,
 	}
 	if (bytes)
 		pn_sim_consume_cpu(node->sim, pn_profile_deregister_ns(
-						      node->sim->profile,
+						      node->sim->profile, n,
 						      bytes >> PN_PAGE_SHIFT));
 	/* The pages are pinned until the time for deregistering has passed. */
 	if (!node->dead) {

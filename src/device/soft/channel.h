@@ -33,10 +33,13 @@
  * words 0, and in the short ring one cell is free for a SWITCH.
  * A producer that found no room sets `stalled`; the consumer then notifies the
  * producer when it has returned cells.
- * Trust: none. A producer may write anything at any time. A record that does
- * not lie within the producer's cells, or has an invalid length or kind, is not
- * taken: the ring becomes `broken`, and nothing is received from it any more.
- * Lent bytes can change under their reader, who reads each byte once.
+ * Trust: a producer may write anything at any time. A record that does not lie
+ * within the producer's cells, or has an invalid length or kind, is not taken:
+ * the ring becomes `broken`, and the peer is disconnected with -EPROTO. So the
+ * consumer never accesses memory outside the ring. Lent bytes stay writable by
+ * their producer: headers are copied before they are looked at, but other
+ * bytes may change between their check and their use. That keeps mistakes out,
+ * not a hostile process of the same user (SECURITY.md).
  * Threads: one at a time on each side.
  */
 #ifndef PN_DEVICE_SOFT_CHANNEL_H

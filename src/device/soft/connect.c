@@ -423,15 +423,17 @@ static int answer_hello(struct pn_soft_service *service,
 }
 
 /* A resource is missing here for a connection that the other side asked for.
- * The other side is told the error, and both try again if that may help. */
+ * The other side is told the error, and both try again if that may help. If the
+ * other side cannot be told, its attempt fails, and so does this one: a retry
+ * would connect to a program that has seen the failure. */
 static void defer_connection(struct pn_soft_service *service,
 			     struct pn_soft_peer *peer, int why)
 {
 	struct pn_soft_hello answer = hello_of(service, why);
+	int ret = send_hello(peer->connection.socket.fd, &answer, NULL, 0);
 
-	send_hello(peer->connection.socket.fd, &answer, NULL, 0);
 	pn_soft_channels_unmap(&peer->connection);
-	if (!is_temporary(why)) {
+	if (ret || !is_temporary(why)) {
 		pn_soft_peer_down(service, peer, -ECONNRESET);
 		return;
 	}
@@ -450,13 +452,13 @@ static void accept_hello(struct pn_soft_service *service,
 		pn_soft_close_fds(fds, PN_SOFT_HELLO_FDS);
 	else
 		ret = pn_soft_peer_map(peer, hello, fds, false);
+	if (!ret)
+		ret = answer_hello(service, peer);
 	if (ret) {
 		defer_connection(service, peer, report_failure(service, ret));
 		return;
 	}
-	ret = answer_hello(service, peer);
-	if (!ret)
-		ret = pn_soft_peer_up(service, peer);
+	ret = pn_soft_peer_up(service, peer);
 	if (ret) {
 		report_failure(service, ret);
 		pn_soft_peer_down(service, peer, -ECONNRESET);

@@ -243,13 +243,6 @@ static int watch_wakeups(struct pn_soft_service *service,
 		       : 0;
 }
 
-/* Whether the peer is in another process, which can die alone. */
-static bool is_other_process(const struct pn_soft_service *service,
-			     const struct pn_soft_peer *peer)
-{
-	return peer->remote.pid != service->address.pid;
-}
-
 int pn_soft_peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer)
 {
 	int ret = watch_hangup(service, &peer->connection.socket);
@@ -263,7 +256,7 @@ int pn_soft_peer_up(struct pn_soft_service *service, struct pn_soft_peer *peer)
 	}
 	peer->connection.wakeup_fd = peer->connection.socket.fd;
 	peer->mapped = true;
-	service->nup += is_other_process(service, peer);
+	service->nup++;
 	atomic_store(&peer->state, PN_SOFT_UP);
 	pn_soft_queue_up(service->dev, peer);
 	return 0;
@@ -293,13 +286,10 @@ static void end_socket(struct pn_soft_service *service,
 		return;
 	}
 	epoll_ctl(service->dev->event_fd, EPOLL_CTL_DEL, w->fd, NULL);
-	/* The peer's last wake-up may not have been read yet, or the peer may
-	 * have died before it sent it: it has cleared `sleeping` before. */
-	pn_soft_wake_always(service->dev);
 	epoll_ctl(service->epoll, EPOLL_CTL_DEL, w->fd, NULL);
 	shutdown(w->fd, SHUT_RDWR);
 	w->fd = -1;
-	service->nup -= is_other_process(service, peer);
+	service->nup--;
 }
 
 /* The socket ends after the rings are closed: the other side relies on that

@@ -77,7 +77,7 @@ static struct iovec iovec_of_slot(const struct pn_mr *mr, unsigned i)
 }
 
 /* Fills the slots of all mrs, or empties them. Emptying continues after an
- * error, which is not expected. */
+ * error. */
 static int update_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		      unsigned n, bool fill)
 {
@@ -138,13 +138,13 @@ static int lock_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return 0;
 }
 
-static void unpin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		      unsigned n)
+static int unpin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		     unsigned n)
 {
 	if (slots->uses_uring)
-		pn_assert(!update_all(slots, mrs, n, false));
-	else
-		unlock_all(slots, mrs, n);
+		return update_all(slots, mrs, n, false);
+	unlock_all(slots, mrs, n);
+	return 0;
 }
 
 static int pin_all(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
@@ -319,6 +319,7 @@ static size_t hidden_charge(const struct pn_charge *sum, size_t before)
 		       : 0;
 }
 
+/* A slot that cannot be emptied now holds its pages until it is used again. */
 static void undo(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		 unsigned n)
 {
@@ -409,13 +410,17 @@ int pn_soft_pin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 	return pn_soft_is_pinned(mrs[0]) ? charge_and_pin(slots, mrs, n) : 0;
 }
 
-void pn_soft_unpin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		   unsigned n)
+int pn_soft_unpin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		  unsigned n)
 {
+	int ret;
+
 	if (!pn_soft_is_pinned(mrs[0]))
-		return;
-	unpin_all(slots, mrs, n);
-	uncharge(slots, mrs, n);
+		return 0;
+	ret = unpin_all(slots, mrs, n);
+	if (!ret)
+		uncharge(slots, mrs, n);
+	return ret;
 }
 
 void pn_soft_unpin_table(struct pn_soft_slots *slots,

@@ -42,8 +42,10 @@ static inline size_t pn_soft_bytes_of(const struct pn_mr *mr)
  * -ENOMEM: a limit; -EFAULT: not mapped, or not in a way that can be pinned. */
 int pn_soft_pin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		unsigned n);
-void pn_soft_unpin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
-		   unsigned n);
+/* -ENOMEM: the kernel has no memory to do it; some may be unpinned, all are
+ * still charged. Calling it again is fine. */
+int pn_soft_unpin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		  unsigned n);
 
 /* Unpins and uncharges all that a table holds. */
 void pn_soft_unpin_table(struct pn_soft_slots *slots,

@@ -97,17 +97,21 @@ static void queue_event(struct pn_soft_device *dev, struct pn_list *list,
 	pn_list_append(list, entry);
 	atomic_fetch_add(&dev->nevents, 1);
 	pn_unlock(&dev->events_lock);
-	pn_soft_notify_own(dev);
 }
 
 void pn_soft_queue_up(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
 	queue_event(dev, &dev->up_events, &peer->up);
+	pn_soft_notify_own(dev);
 }
 
+/* The peer may have cleared `sleeping`, also if it is not up on this side. Its
+ * wake-up may not have been read yet, or the peer may have died before it sent
+ * it. */
 void pn_soft_queue_down(struct pn_soft_device *dev, struct pn_soft_peer *peer)
 {
 	queue_event(dev, &dev->down_events, &peer->down);
+	pn_soft_wake_always(dev);
 }
 
 static struct pn_list *next_event(struct pn_soft_device *dev,

@@ -149,11 +149,9 @@ static int reap_locked(struct pn_soft_ring *ring)
 
 		if (head == __atomic_load_n(cq->tail, __ATOMIC_ACQUIRE)) {
 			/* The kernel handed it to a worker thread: wait for
-			 * that. */
-			res = pn_uring_enter(&ring->uring, 0, 1,
-					     IORING_ENTER_GETEVENTS);
-			if (res < 0)
-				return res;
+			 * that, by looking if it cannot be waited for. */
+			pn_uring_enter(&ring->uring, 0, 1,
+				       IORING_ENTER_GETEVENTS);
 			continue;
 		}
 		ours = cqe->user_data == ring->page->ticket;

@@ -22,7 +22,7 @@
 
 #define BACKLOG		512
 #define ACCEPT_PAUSE_NS (200 * PN_NS_PER_MS)
-#define DEATH_CHECK_NS	PN_NS_PER_S /* between checks for deaths */
+#define CHECK_NS	PN_NS_PER_S /* between checks of the peers */
 
 /* --- watched descriptors ------------------------------------------------- */
 
@@ -215,12 +215,8 @@ static bool is_dead(struct pn_soft_peer *peer)
 static void detect_deaths(struct pn_soft_service *service)
 {
 	struct pn_soft_device *dev = service->dev;
-	uint64_t now = pn_clock_ns();
 	struct pn_list *pos;
 
-	if (now < service->deaths_checked_ns + DEATH_CHECK_NS)
-		return;
-	service->deaths_checked_ns = now;
 	pn_lock(&dev->peers_lock);
 	for (pos = dev->peers.next; pos != &dev->peers; pos = pos->next) {
 		struct pn_soft_peer *peer =
@@ -234,11 +230,23 @@ static void detect_deaths(struct pn_soft_service *service)
 	pn_unlock(&dev->peers_lock);
 }
 
+/* Detects what peers that are up do not report. */
+static void check_peers(struct pn_soft_service *service)
+{
+	uint64_t now = pn_clock_ns();
+
+	if (now < service->checked_ns + CHECK_NS)
+		return;
+	service->checked_ns = now;
+	detect_deaths(service);
+	pn_soft_wake_overlooked(service->dev);
+}
+
 static int timeout_ms(const struct pn_soft_service *service, uint64_t next)
 {
 	if (next != PN_FOREVER)
 		return PN_SOFT_RETRY_MS;
-	return service->nup ? (int)(DEATH_CHECK_NS / PN_NS_PER_MS) : -1;
+	return service->nup ? (int)(CHECK_NS / PN_NS_PER_MS) : -1;
 }
 
 /* Handles one event at a time: handling one may end the watch of
@@ -259,7 +267,7 @@ static void *service_thread(void *arg)
 		if (n == 1)
 			handle(service, event.data.ptr);
 		if (service->nup)
-			detect_deaths(service);
+			check_peers(service);
 		if (event.data.ptr == &service->waker || pn_clock_ns() >= next)
 			next = run_timers(service);
 		else if (event.data.ptr == &service->listener &&
@@ -282,6 +290,18 @@ void pn_soft_service_kick(struct pn_soft_service *service)
 		return;
 }
 
+static int watch_or_close(struct pn_soft_service *service,
+			  struct pn_soft_watch *w, int what, int fd)
+{
+	int ret = pn_soft_watch_add(service, w, what, fd, NULL);
+
+	if (ret) {
+		close(fd);
+		w->fd = -1;
+	}
+	return ret;
+}
+
 static int listen_on(struct pn_soft_service *service)
 {
 	struct sockaddr_un name;
@@ -292,15 +312,12 @@ static int listen_on(struct pn_soft_service *service)
 
 	if (sock < 0)
 		return -errno;
-	if (bind(sock, (struct sockaddr *)&name, len) || listen(sock, BACKLOG))
-		ret = -errno;
-	else
-		ret = pn_soft_watch_add(service, &service->listener,
-					PN_SOFT_LISTEN, sock, NULL);
-	if (ret) {
-		close(sock);
-		service->listener.fd = -1;
-	}
+	if (!bind(sock, (struct sockaddr *)&name, len) &&
+	    !listen(sock, BACKLOG))
+		return watch_or_close(service, &service->listener,
+				      PN_SOFT_LISTEN, sock);
+	ret = -errno;
+	close(sock);
 	return ret;
 }
 
@@ -309,11 +326,12 @@ static int open_descriptors(struct pn_soft_service *service)
 	int ret, wake;
 
 	service->epoll = epoll_create1(EPOLL_CLOEXEC);
-	wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (service->epoll < 0 || wake < 0)
+	if (service->epoll < 0)
 		return -errno;
-	ret = pn_soft_watch_add(service, &service->waker, PN_SOFT_WAKE, wake,
-				NULL);
+	wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (wake < 0)
+		return -errno;
+	ret = watch_or_close(service, &service->waker, PN_SOFT_WAKE, wake);
 	return ret ? ret : listen_on(service);
 }
 

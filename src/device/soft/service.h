@@ -11,7 +11,8 @@
  * The end of a peer's socket reports at once that the peer closed or died. The
  * socket does not end while a forked child of the peer holds a copy of it. So,
  * once a second, the thread checks a lock in the peer's presence, which the
- * peer's service thread holds and the kernel marks when that thread dies.
+ * peer's service thread holds and the kernel marks when that thread dies. It
+ * also wakes a thread that a peer should have woken and did not.
  *
  * Life: pn_soft_service_init() starts the thread; pn_soft_service_stop() ends
  * it and all connections; pn_soft_service_fini() closes the descriptors.
@@ -41,8 +42,8 @@ struct pn_soft_service {
 	struct pn_list pending; /* accepted, no hello yet; the oldest first */
 	/* no descriptors to accept with; 0: not paused */
 	uint64_t accept_paused_until_ns;
-	unsigned nup;		    /* peers of other processes that are up */
-	uint64_t deaths_checked_ns; /* when their locks were checked last */
+	unsigned nup;	     /* peers that are up, but for loopback */
+	uint64_t checked_ns; /* when they were checked last */
 	bool warned_user, warned_system;
 
 	/* of the thread that opens and closes the device */

@@ -19,7 +19,8 @@
  * another device is refused.
  *
  * Life: the file is anonymous and sealed against shrinking; it is freed with
- * the last process that maps it. Every process of the same user is trusted.
+ * the last process that maps it. Every process of the same user is trusted:
+ * one that writes nonsense here can hang or crash the others (SECURITY.md).
  * Threads: any, in any process; the fields name their locks.
  */
 #ifndef PN_DEVICE_SOFT_SHARED_H

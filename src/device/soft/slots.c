@@ -228,30 +228,6 @@ static void publish(struct pn_soft_slots *slots, struct pn_mr *mr)
 
 /* --- registering --------------------------------------------------------- */
 
-int pn_soft_slots_register(struct pn_soft_slots *slots,
-			   struct pn_mr *const *mrs, unsigned n)
-{
-	size_t bytes = 0;
-	int ret = allocate_slots(slots, mrs, n);
-
-	if (ret)
-		return ret;
-	ret = pn_soft_pin(slots, mrs, n);
-	if (ret) {
-		pn_lock(&slots->lock);
-		free_slots(slots, mrs, n);
-		pn_unlock(&slots->lock);
-		return ret;
-	}
-	for (unsigned i = 0; i < n; i++) {
-		publish(slots, mrs[i]);
-		bytes += pn_soft_bytes_of(mrs[i]);
-	}
-	atomic_fetch_add(&slots->live_bytes, bytes);
-	atomic_fetch_add(&slots->mrs, n);
-	return 0;
-}
-
 /* Clears the keys. After that, under the ring's lock, nothing that was checked
  * before is in flight. Neighbours in the batch share one locking. */
 static void unpublish(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
@@ -278,22 +254,100 @@ static void unpublish(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
 		pn_soft_ring_unlock(&locked->ring);
 }
 
-void pn_soft_slots_deregister(struct pn_soft_slots *slots,
-			      struct pn_mr *const *mrs, unsigned n)
+/* Unpins and frees the slots: all or none. */
+static int unpin(struct pn_soft_slots *slots, struct pn_mr *const *mrs,
+		 unsigned n)
 {
+	int ret = pn_soft_unpin(slots, mrs, n);
 	size_t bytes = 0;
 
-	unpublish(slots, mrs, n);
-	pn_soft_unpin(slots, mrs, n);
-	for (unsigned i = 0; i < n; i++) {
+	if (ret)
+		return ret;
+	for (unsigned i = 0; i < n; i++)
 		bytes += pn_soft_bytes_of(mrs[i]);
-		mrs[i]->lkey = mrs[i]->rkey = 0;
-	}
 	atomic_fetch_sub(&slots->live_bytes, bytes);
 	atomic_fetch_sub(&slots->mrs, n);
 	pn_lock(&slots->lock);
 	free_slots(slots, mrs, n);
 	pn_unlock(&slots->lock);
+	return 0;
+}
+
+static void add_stuck(struct pn_soft_slots *slots, const struct pn_mr *mr)
+{
+	pn_lock(&slots->lock);
+	if (slots->nstuck < PN_SOFT_STUCK)
+		slots->stuck[slots->nstuck++] = *mr;
+	pn_unlock(&slots->lock);
+}
+
+static bool take_stuck(struct pn_soft_slots *slots, struct pn_mr *mr)
+{
+	bool any;
+
+	pn_lock(&slots->lock);
+	any = slots->nstuck;
+	if (any)
+		*mr = slots->stuck[--slots->nstuck];
+	pn_unlock(&slots->lock);
+	return any;
+}
+
+static void unpin_or_keep(struct pn_soft_slots *slots, struct pn_mr *mr)
+{
+	if (unpin(slots, &mr, 1))
+		add_stuck(slots, mr);
+}
+
+/* Tries again, until the kernel refuses once more. */
+static void retry_stuck(struct pn_soft_slots *slots)
+{
+	struct pn_mr mr, *mrs[] = { &mr };
+
+	while (atomic_load_explicit(&slots->nstuck, memory_order_relaxed) &&
+	       take_stuck(slots, &mr))
+		if (unpin(slots, mrs, 1)) {
+			add_stuck(slots, &mr);
+			return;
+		}
+}
+
+int pn_soft_slots_register(struct pn_soft_slots *slots,
+			   struct pn_mr *const *mrs, unsigned n)
+{
+	size_t bytes = 0;
+	int ret;
+
+	retry_stuck(slots);
+	ret = allocate_slots(slots, mrs, n);
+	if (ret)
+		return ret;
+	ret = pn_soft_pin(slots, mrs, n);
+	if (ret) {
+		pn_lock(&slots->lock);
+		free_slots(slots, mrs, n);
+		pn_unlock(&slots->lock);
+		return ret;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		publish(slots, mrs[i]);
+		bytes += pn_soft_bytes_of(mrs[i]);
+	}
+	atomic_fetch_add(&slots->live_bytes, bytes);
+	atomic_fetch_add(&slots->mrs, n);
+	return 0;
+}
+
+void pn_soft_slots_deregister(struct pn_soft_slots *slots,
+			      struct pn_mr *const *mrs, unsigned n)
+{
+	unpublish(slots, mrs, n);
+	retry_stuck(slots);
+	if (unpin(slots, mrs, n))
+		for (unsigned i = 0; i < n; i++)
+			unpin_or_keep(slots, mrs[i]);
+	for (unsigned i = 0; i < n; i++)
+		mrs[i]->lkey = mrs[i]->rkey = 0;
 }
 
 int pn_soft_slots_rekey(struct pn_soft_slots *slots, struct pn_mr *mr)

@@ -24,9 +24,13 @@
  * compute; where the bound exceeds the limit, by the page tables and VmPin
  * (pin.c). Where the kernel uncharges late (`deferred_uncharge`), the bytes are
  * counted as dying until VmPin has fallen or 3 s have passed.
- * Threads: any. slots->lock protects the allocation of slots and the dying
- * entries. It is never held while pages are pinned, and is taken before a
- * ring's lock.
+ * Emptying a slot can fail: kernels allocate memory for it (6.1 does). The
+ * registration is over for its user, whose keys are cleared first; its slots
+ * stay used and charged (`stuck`), and the next registration or deregistration
+ * tries to empty them again. Closing the ring empties all.
+ * Threads: any. slots->lock protects the allocation of slots, the dying and
+ * the stuck entries. It is never held while pages are pinned, and is taken
+ * before a ring's lock.
  */
 #ifndef PN_DEVICE_SOFT_SLOTS_H
 #define PN_DEVICE_SOFT_SLOTS_H
@@ -38,6 +42,7 @@
 #include "device/soft/shared.h"
 
 #define PN_SOFT_DYING 64
+#define PN_SOFT_STUCK 64
 
 /* A ring of the owner and what its slots hold. */
 struct pn_soft_table {
@@ -69,6 +74,9 @@ struct pn_soft_slots {
 	/* The last entry takes what is added when the array is full. */
 	struct pn_soft_deferred dying[PN_SOFT_DYING]; /* lock */
 	unsigned ndying;			      /* lock */
+	/* What is stuck when the array is full stays until the ring closes. */
+	struct pn_mr stuck[PN_SOFT_STUCK]; /* lock */
+	_Atomic unsigned nstuck;	   /* lock to change */
 };
 
 struct pn_soft_slots_attr {

@@ -128,7 +128,7 @@ static void soft_dereg(struct pn_device *device, struct pn_mr *const *mrs,
 		npages += pn_range_npages((uintptr_t)mrs[i]->addr, mrs[i]->len);
 	pn_soft_slots_deregister(&dev->domain->slots, mrs, n);
 	if (device->emulated)
-		busy_wait(pn_profile_deregister_ns(dev->profile, npages));
+		busy_wait(pn_profile_deregister_ns(dev->profile, n, npages));
 }
 
 static int soft_rekey(struct pn_device *device, struct pn_mr *mr)

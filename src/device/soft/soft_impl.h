@@ -146,6 +146,9 @@ struct pn_soft_device {
 	_Atomic unsigned nevents; /* read without the lock */
 
 	_Atomic unsigned woken; /* set by wake(), any thread */
+	/* A thread sleeps, or the program has armed the descriptor. Unlike
+	 * presence->sleeping, no peer can clear it. */
+	_Atomic bool asleep;
 };
 
 static inline struct pn_soft_device *pn_soft_of(struct pn_device *device)
@@ -178,6 +181,8 @@ void pn_soft_wake_own(struct pn_soft_device *dev);
 /* Wakes also when a peer has already cleared `sleeping`: the peer's wake-up may
  * be lost. */
 void pn_soft_wake_always(struct pn_soft_device *dev);
+/* Called by the service thread now and then. */
+void pn_soft_wake_overlooked(struct pn_soft_device *dev);
 void pn_soft_wake_peer(struct pn_soft_peer *peer);
 
 static inline void pn_soft_notify_own(struct pn_soft_device *dev)

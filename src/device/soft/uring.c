@@ -2,9 +2,14 @@
 #include "device/soft/uring.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* 10 ms, in which the kernel may find memory. */
+#define MAX_ENTERS     100
+#define ENTER_PAUSE_US 100
 
 /* NULL: errno says why. */
 static void *map_queue(int fd, size_t bytes, off_t which)
@@ -102,14 +107,26 @@ int pn_uring_register(const struct pn_uring *uring, unsigned op,
 	return ret < 0 ? -errno : (int)ret;
 }
 
+/* The kernel has no memory for a request. */
+static bool refuses(long n, unsigned *tries)
+{
+	if (n >= 0 || errno != EAGAIN || ++*tries > MAX_ENTERS)
+		return false;
+	usleep(ENTER_PAUSE_US);
+	return true;
+}
+
 int pn_uring_enter(const struct pn_uring *uring, unsigned submit, unsigned wait,
 		   unsigned flags)
 {
+	unsigned tries = 0;
 	long n;
 
 	do
 		n = syscall(__NR_io_uring_enter, uring->fd, submit, wait, flags,
 			    NULL, 0);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : (int)n;
+	while ((n < 0 && errno == EINTR) || refuses(n, &tries));
+	if (n >= 0)
+		return (int)n;
+	return tries ? -ENOMEM : -errno;
 }

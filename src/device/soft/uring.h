@@ -50,8 +50,9 @@ void pn_uring_close(struct pn_uring *uring);
 int pn_uring_register(const struct pn_uring *uring, unsigned op,
 		      const void *arg, unsigned n);
 
-/* io_uring_enter(2), repeated after a signal: its result or a negative errno.
- */
+/* io_uring_enter(2), repeated after a signal, and for some milliseconds while
+ * the kernel has no memory for it: its result or a negative errno, -ENOMEM
+ * instead of -EAGAIN. */
 int pn_uring_enter(const struct pn_uring *uring, unsigned submit, unsigned wait,
 		   unsigned flags);
 

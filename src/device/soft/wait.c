@@ -98,11 +98,22 @@ void pn_soft_wake_peer(struct pn_soft_peer *peer)
 	if (!atomic_exchange(&peer->remote.presence->sleeping, 0))
 		return;
 	PN_NO_CANCEL();
-	/* Fails only when the peer is gone, or has unread bytes enough to wake
-	 * it. */
+	/* Fails when the peer is gone, or has unread bytes enough to wake it;
+	 * or the kernel has no memory (of the cgroup, say): then the peer's
+	 * service thread wakes it (pn_soft_wake_overlooked()). */
 	if (send(peer->connection.wakeup_fd, "", 1,
 		 MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;
+}
+
+/* A peer has cleared `sleeping`, and its wake-up should have come by now: it
+ * could not be sent, or the peer was stopped before it sent it. */
+void pn_soft_wake_overlooked(struct pn_soft_device *dev)
+{
+	if (atomic_load(&dev->presence->sleeping) ||
+	    !atomic_exchange(&dev->asleep, false))
+		return;
+	pn_soft_wake_always(dev);
 }
 
 /* --- sleeping ------------------------------------------------------------- */
@@ -188,6 +199,7 @@ static bool prepare_sleep(struct pn_soft_device *dev)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!has_events(dev)) {
 		pn_soft_engine_leave(&dev->engine);
+		atomic_store(&dev->asleep, true);
 		return true;
 	}
 	atomic_store(&dev->presence->sleeping, 0);
@@ -202,6 +214,7 @@ int pn_soft_wait(struct pn_device *device, uint64_t deadline_ns)
 	if (spin(dev, deadline_ns) || !prepare_sleep(dev))
 		return 0;
 	notified = pn_device_sleep_on(dev->event_fd, deadline_ns);
+	atomic_store(&dev->asleep, false);
 	atomic_store(&dev->presence->sleeping, 0);
 	if (!notified && !has_events(dev))
 		return -ETIMEDOUT;

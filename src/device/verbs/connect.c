@@ -478,7 +478,6 @@ static void on_rx_event(struct pn_verbs_peer *peer,
 	case RDMA_CM_EVENT_DISCONNECTED:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
-	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		destroy_id(&peer->rx_id);
 		peer->rx_lost_ns = pn_clock_ns();
 		break;
@@ -494,7 +493,11 @@ static void on_cm_event(struct pn_verbs_device *dev,
 
 	pn_debug("verbs: rdma_cm: %s, status %d",
 		 rdma_event_str(cm_event->type), cm_event->status);
-	if (cm_event->type == RDMA_CM_EVENT_CONNECT_REQUEST)
+	/* The listener, too, gets this event. The adapter is not gone before
+	 * this process has closed it. */
+	if (cm_event->type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+		pn_verbs_service_removed(dev);
+	else if (cm_event->type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		answer_request(dev, cm_event->id, cm_event->data,
 			       cm_event->len);
 	else if (peer && cm_event->id == peer->tx_id)

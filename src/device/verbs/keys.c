@@ -88,11 +88,13 @@ static void free_slot(struct pn_verbs_keys *keys, unsigned index)
 
 /* --- access of an ibv_mr -------------------------------------------------- */
 
-static int adapter_access(const struct pn_verbs_keys *keys, unsigned access)
+static int adapter_access(const struct pn_verbs_keys *keys,
+			  const struct pn_verbs_slot *slot)
 {
+	unsigned access = slot->access;
 	int flags = pn_verbs_access(access, keys->is_iwarp);
 
-	if (keys->binder.qp && access & PN_ACCESS_REMOTE) {
+	if (slot->by_window) {
 		flags &= ~pn_verbs_remote_access(access, keys->is_iwarp);
 		flags |= IBV_ACCESS_MW_BIND;
 	}
@@ -176,7 +178,7 @@ static int register_chunks(struct pn_verbs_keys *keys,
 				 .len = slot->len,
 				 .chunk = keys->chunk,
 				 .nchunks = n,
-				 .access = adapter_access(keys, slot->access) };
+				 .access = adapter_access(keys, slot) };
 
 	if (n > 1 && slot->access & PN_ACCESS_REMOTE) {
 		if (slot->access & PINION_ACCESS_LOCAL_WRITE &&
@@ -198,13 +200,13 @@ static int register_chunks(struct pn_verbs_keys *keys,
 	}
 	slot->nchunks = n;
 	slot->chunks = job.mrs;
+	atomic_store_explicit(&slot->adapter_lkey, job.mrs[0]->lkey,
+			      memory_order_relaxed);
 	return 0;
 }
 
 static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 {
-	if (!keys->binder.qp || !(slot->access & PN_ACCESS_REMOTE))
-		return 0;
 	return pn_verbs_window_bind(
 		&keys->binder, &slot->window, slot->first,
 		(unsigned)pn_verbs_remote_access(slot->access, keys->is_iwarp));
@@ -212,10 +214,29 @@ static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 
 static void deregister_adapter(struct pn_verbs_slot *slot)
 {
-	pn_verbs_window_free(&slot->window);
+	/* Where the adapter keeps the window it refuses what comes next, too,
+	 * and both say so. */
+	if (pn_verbs_window_free(&slot->window))
+		slot->window = (struct pn_verbs_window){ NULL, 0 };
 	deregister_chunks(slot->chunks, slot->nchunks);
 	if (slot->nchunks > 1)
 		free(slot->chunks);
+}
+
+static int register_adapter(struct pn_verbs_keys *keys,
+			    struct pn_verbs_slot *slot)
+{
+	int ret;
+
+	slot->by_window = slot->access & PN_ACCESS_REMOTE &&
+			  pn_verbs_binder_works(&keys->binder);
+	ret = register_chunks(keys, slot);
+	if (ret || !slot->by_window)
+		return ret;
+	ret = bind_window(keys, slot);
+	if (ret)
+		deregister_adapter(slot);
+	return ret;
 }
 
 static uint64_t rkey_of(const struct pn_verbs_keys *keys,
@@ -243,12 +264,13 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	slot->addr = (uintptr_t)mr->addr;
 	slot->len = mr->len;
 	slot->access = mr->access;
-	ret = register_chunks(keys, slot);
-	if (ret)
-		goto free_slot;
-	ret = bind_window(keys, slot);
-	if (ret)
-		goto deregister_adapter;
+	ret = register_adapter(keys, slot);
+	if (ret && slot->by_window && !pn_verbs_binder_works(&keys->binder))
+		ret = register_adapter(keys, slot);
+	if (ret) {
+		free_slot(keys, index);
+		return ret;
+	}
 	mr->device_slot = index;
 	mr->lkey = (uint64_t)(index + 1) << 32 | slot->chunks[0]->lkey;
 	mr->rkey = rkey_of(keys, slot);
@@ -259,12 +281,6 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	/* Pairs with the acquire in slot_of(). */
 	atomic_store_explicit(&slot->lkey, mr->lkey, memory_order_release);
 	return 0;
-
-deregister_adapter:
-	deregister_adapter(slot);
-free_slot:
-	free_slot(keys, index);
-	return ret;
 }
 
 static void deregister_slot(struct pn_verbs_keys *keys, unsigned index)
@@ -303,18 +319,28 @@ void pn_verbs_keys_deregister(struct pn_verbs_keys *keys,
 
 /* The pages stay pinned: the new ibv_mr is registered before the old one is
  * deregistered. The lkey that callers see does not change; the adapter's does.
- */
+ * There is no window afterwards: it may be one that could not be bound. */
 static int replace_registration(struct pn_verbs_keys *keys,
 				struct pn_verbs_slot *slot,
 				const struct pn_mr *mr)
 {
 	struct ibv_mr *old = slot->first, *new;
+	bool by_window = slot->by_window;
+	int ret;
 
+	slot->by_window = false;
 	new = ibv_reg_mr(keys->pd, mr->addr, mr->len,
-			 adapter_access(keys, slot->access));
-	if (!new)
-		return pn_verbs_reg_error(errno, mr->addr, mr->len);
-	__atomic_store_n(&slot->first, new, __ATOMIC_RELEASE);
+			 adapter_access(keys, slot));
+	ret = new ? pn_verbs_window_free(&slot->window)
+		  : pn_verbs_reg_error(errno, mr->addr, mr->len);
+	if (ret) {
+		deregister_chunks(&new, 1);
+		slot->by_window = by_window;
+		return ret;
+	}
+	slot->first = new;
+	atomic_store_explicit(&slot->adapter_lkey, new->lkey,
+			      memory_order_release);
 	deregister_chunks(&old, 1);
 	return 0;
 }
@@ -322,12 +348,14 @@ static int replace_registration(struct pn_verbs_keys *keys,
 int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
 {
 	struct pn_verbs_slot *slot = known_slot(keys, mr->device_slot);
-	int ret;
+	int ret = -EIO;
 
 	if (!(slot->access & PN_ACCESS_REMOTE))
 		return 0;
-	ret = slot->window.mw ? bind_window(keys, slot)
-			      : replace_registration(keys, slot, mr);
+	if (slot->by_window)
+		ret = bind_window(keys, slot);
+	if (ret && (!slot->by_window || !pn_verbs_binder_works(&keys->binder)))
+		ret = replace_registration(keys, slot, mr);
 	if (!ret)
 		mr->rkey = rkey_of(keys, slot);
 	return ret;
@@ -392,13 +420,12 @@ int pn_verbs_keys_resolve(const struct pn_verbs_keys *keys,
 	    !pn_range_covers((struct pn_range){ slot->addr, slot->len }, want))
 		return -EFAULT;
 	if (pn_likely(slot->nchunks == 1)) {
-		struct ibv_mr *mr =
-			__atomic_load_n(&slot->first, __ATOMIC_ACQUIRE);
+		uint32_t lkey = atomic_load_explicit(&slot->adapter_lkey,
+						     memory_order_acquire);
 
 		if (!max)
 			return -EINVAL;
-		*out = (struct ibv_sge){ want.addr, (uint32_t)want.len,
-					 mr->lkey };
+		*out = (struct ibv_sge){ want.addr, (uint32_t)want.len, lkey };
 		return 1;
 	}
 	if ((want.addr - slot->addr + want.len - 1) / keys->chunk -

@@ -15,7 +15,7 @@
  * threads fault its pages in first, which is most of the cost.
  *
  * A new rkey (rekey) is a new ibv_mr or, with windows=yes, another key of the
- * memory window (window.h).
+ * memory window (window.h). Where windows have failed it is a new ibv_mr again.
  *
  * At rest: a slot with lkey 0 is free and in the free list; every other slot
  * has at least one ibv_mr.
@@ -49,7 +49,11 @@ struct pn_verbs_slot {
 	size_t len;
 	unsigned access;
 	unsigned nchunks;
+	bool by_window;	      /* peers reach it through the window */
 	struct ibv_mr *first; /* the only chunk: chunks points here */
+	/* Of the only chunk. Who posts while the key is replaced must not read
+	 * the ibv_mr, which goes. */
+	_Atomic uint32_t adapter_lkey;
 	struct pn_verbs_window
 		window; /* its key is the rkey, if there is one */
 	unsigned next_free;
@@ -61,7 +65,7 @@ struct pn_verbs_keys {
 	size_t chunk;	/* bytes of a chunk */
 	bool is_iwarp;	/* reads write only where peers may write */
 	bool on_demand; /* IBV_ACCESS_ON_DEMAND */
-	/* If open, peers access memory through windows. */
+	/* While it works, peers access new memory through windows. */
 	struct pn_verbs_binder binder;
 	unsigned nthreads;
 

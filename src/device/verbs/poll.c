@@ -8,10 +8,12 @@
 #include "device/verbs/iwarp.h"
 
 /* Set in a wr_id: it names a receive buffer, not an operation. */
-#define RECEIVE	  ((uint64_t)1 << 63)
-#define POINTER	  (((uint64_t)1 << 48) - 1)
+#define RECEIVE	   ((uint64_t)1 << 63)
+#define POINTER	   (((uint64_t)1 << 48) - 1)
 /* Entries of dev->done that stay free for an event and what it leads to. */
-#define KEEP_FREE 4
+#define KEEP_FREE  4
+/* Completions that a first look takes. */
+#define POLL_FIRST 8
 
 /* --- the ring of completions ---------------------------------------------- */
 
@@ -193,23 +195,52 @@ static void operation_completed(struct pn_verbs_device *dev,
 
 /* --- messages ------------------------------------------------------------- */
 
+void pn_verbs_receive_init(struct pn_verbs_device *dev,
+			   struct pn_verbs_receive *receive, char *buffer)
+{
+	receive->buffer = buffer;
+	receive->data = buffer + dev->header_bytes;
+	receive->segment = (struct ibv_sge){ (uintptr_t)buffer,
+					     (uint32_t)(PN_VERBS_MAX_SEND +
+							dev->header_bytes),
+					     dev->receive.mr->lkey };
+	receive->wr =
+		(struct ibv_recv_wr){ .wr_id = RECEIVE | (uintptr_t)receive,
+				      .sg_list = &receive->segment,
+				      .num_sge = 1 };
+}
+
+static PN_NOINLINE void post_returned(struct pn_verbs_device *dev)
+{
+	struct ibv_recv_wr *bad = NULL;
+	unsigned lost = 0;
+	int ret;
+
+	dev->returned.last->next = NULL;
+	ret = ibv_post_srq_recv(dev->srq, dev->returned.first, &bad);
+	for (; ret && bad; bad = bad->next)
+		lost++;
+	if (lost)
+		pn_error("verbs: cannot post %u receive buffers, which are "
+			 "lost: %s",
+			 lost, strerror(ret));
+	dev->returned.nposted += dev->returned.n - lost;
+	dev->returned.n = 0;
+}
+
+/* One call for several buffers: each call takes a lock of the adapter's driver
+ * and, on some adapters, writes a doorbell. */
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive)
 {
-	struct ibv_sge sge = { (uintptr_t)receive->buffer,
-			       (uint32_t)(PN_VERBS_MAX_SEND +
-					  dev->header_bytes),
-			       dev->receive.mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = RECEIVE | (uintptr_t)receive,
-				  .sg_list = &sge,
-				  .num_sge = 1 };
-	struct ibv_recv_wr *bad;
-	int ret = ibv_post_srq_recv(dev->srq, &wr, &bad);
-
-	if (ret)
-		pn_error("verbs: cannot post a receive buffer, which is lost: "
-			 "%s",
-			 strerror(ret));
+	if (dev->returned.n++)
+		dev->returned.last->next = &receive->wr;
+	else
+		dev->returned.first = &receive->wr;
+	dev->returned.last = &receive->wr;
+	if (dev->returned.n >= dev->receive.batch ||
+	    dev->returned.nposted < dev->params.receives / 2)
+		post_returned(dev);
 }
 
 static struct pn_verbs_rx **bucket_of(struct pn_verbs_device *dev,
@@ -260,6 +291,7 @@ static void receive_completed(struct pn_verbs_device *dev,
 		(struct pn_verbs_receive *)(uintptr_t)(wc->wr_id & POINTER);
 	struct pn_verbs_rx *rx = find_sender(dev, wc->qp_num);
 
+	dev->returned.nposted--;
 	if (pn_unlikely(!rx)) {
 		/* RX_READY was queued before the queue pair could receive. */
 		handle_events(dev);
@@ -516,16 +548,22 @@ static void finish_teardowns(struct pn_verbs_device *dev)
 
 /* --- poll ----------------------------------------------------------------- */
 
-static int poll_cq(struct pn_verbs_device *dev)
+static PN_NOINLINE void handle_completions(struct pn_verbs_device *dev,
+					   const struct ibv_wc *wc, int n)
 {
-	struct ibv_wc wc[PN_VERBS_POLL_BATCH];
-	int n = ibv_poll_cq(dev->cq, PN_VERBS_POLL_BATCH, wc);
-
 	for (int i = 0; i < n; i++)
 		if (wc[i].wr_id & RECEIVE)
 			receive_completed(dev, &wc[i]);
 		else
 			operation_completed(dev, &wc[i]);
+}
+
+static int poll_cq(struct pn_verbs_device *dev)
+{
+	struct ibv_wc wc[PN_VERBS_POLL_BATCH];
+	int n = ibv_poll_cq(dev->cq, PN_VERBS_POLL_BATCH, wc);
+
+	handle_completions(dev, wc, n);
 	return n;
 }
 
@@ -557,10 +595,18 @@ void pn_verbs_progress(struct pn_verbs_device *dev)
 		pn_verbs_credit_send_pending(dev);
 }
 
-int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
-		  unsigned max)
+/* Whether poll() has only to look into the completion queue, and no other
+ * thread calls the device. */
+static inline bool is_simple(struct pn_verbs_device *dev)
 {
-	struct pn_verbs_device *dev = pn_verbs_of(device);
+	return dev->device.single_threaded && !dev->done.n &&
+	       !atomic_load_explicit(&dev->events.n, memory_order_acquire) &&
+	       !is_tearing_down(dev) && pn_list_empty(&dev->credits_due);
+}
+
+static PN_NOINLINE int poll_and_return(struct pn_verbs_device *dev,
+				       struct pn_completion *out, unsigned max)
+{
 	unsigned n = 0;
 
 	pn_verbs_lock(dev);
@@ -574,6 +620,27 @@ int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
 	}
 	pn_verbs_unlock(dev);
 	return (int)n;
+}
+
+/* Most polls find nothing. Looking into the queue is no system call, so
+ * cancellation stays as it is. */
+int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
+		  unsigned max)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+	struct ibv_wc wc[POLL_FIRST];
+	int n;
+
+	if (pn_unlikely(!is_simple(dev)))
+		return poll_and_return(dev, out, max);
+	n = ibv_poll_cq(dev->cq, POLL_FIRST, wc);
+	if (pn_likely(n <= 0))
+		return 0;
+	pn_verbs_lock(dev);
+	handle_completions(dev, wc, n);
+	pn_verbs_unlock(dev);
+	/* Silent operations may have ended: look for more. */
+	return poll_and_return(dev, out, max);
 }
 
 void pn_verbs_return_buffer(struct pn_device *device,

@@ -221,14 +221,19 @@ static int check_tx(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
 
 /* The records of unsignaled operations are freed by the next signaled one: at
  * least one in half a queue is signaled. */
+static bool must_signal(const struct pn_verbs_device *dev,
+			const struct pn_verbs_tx *tx)
+{
+	return tx->unsignalled + 1 >= dev->device.limits.queue_depth / 2;
+}
+
 static bool needs_signal(const struct pn_verbs_device *dev,
 			 const struct pn_verbs_tx *tx, const struct pn_op *op,
 			 const struct send_request *w)
 {
 	return !(op->flags & PN_OP_SILENT) || w->preset_status ||
 	       op->kind == PN_OP_SWAP ||
-	       (dev->software_fences && is_read(op)) ||
-	       tx->unsignalled + 1 >= dev->device.limits.queue_depth / 2;
+	       (dev->software_fences && is_read(op)) || must_signal(dev, tx);
 }
 
 static void fill_record(const struct pn_verbs_device *dev,
@@ -416,6 +421,73 @@ int pn_verbs_swap_retry(struct pn_verbs_record *record)
 	wr.wr.atomic.compare_add = record->guess;
 	wr.wr.atomic.swap = record->operand;
 	return pn_verbs_post_wr(tx, &wr);
+}
+
+/* Whether a silent inline send needs nothing but a work request. */
+static bool is_plain(const struct pn_verbs_device *dev,
+		     const struct pn_verbs_peer *peer, size_t bytes)
+{
+	const struct pn_verbs_tx *tx = &peer->tx;
+
+	return tx->qp && !tx->broken && peer->up_reported && !peer->down &&
+	       !tx->swap_pending && !tx->fenced && !dev->is_iwarp &&
+	       tx->count < dev->device.limits.queue_depth &&
+	       dev->nsends < dev->max_sends &&
+	       bytes <= dev->device.limits.inline_bytes;
+}
+
+static int post_plain(struct pn_verbs_device *dev, struct pn_verbs_peer *peer,
+		      struct ibv_send_wr *wr)
+{
+	struct pn_verbs_tx *tx = &peer->tx;
+	unsigned slot = tx->head + tx->count;
+	struct pn_verbs_record *record;
+	int ret;
+
+	slot -= slot >= dev->device.limits.queue_depth
+			? dev->device.limits.queue_depth
+			: 0;
+	record = &tx->records[slot];
+	*record = (struct pn_verbs_record){ .peer = peer, .silent = true };
+	wr->wr_id = pn_verbs_wr_id(tx, record);
+	if (must_signal(dev, tx))
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	ret = pn_verbs_post_wr(tx, wr);
+	if (pn_unlikely(ret)) {
+		tx->post_refused = true;
+		return ret;
+	}
+	tx->unsignalled =
+		wr->send_flags & IBV_SEND_SIGNALED ? 0 : tx->unsignalled + 1;
+	tx->count++;
+	dev->nsends++;
+	return 0;
+}
+
+int pn_verbs_send_inline(struct pn_device *device, struct pn_peer *peer,
+			 const struct pn_inline_header *header,
+			 const void *body, size_t len)
+{
+	struct pn_verbs_device *dev = pn_verbs_of(device);
+	struct ibv_sge sge[2] = {
+		{ .addr = (uintptr_t)header, .length = sizeof(*header) },
+		{ .addr = (uintptr_t)body, .length = (uint32_t)len }
+	};
+	struct ibv_send_wr wr = { .sg_list = sge,
+				  .num_sge = len ? 2 : 1,
+				  .opcode = IBV_WR_SEND_WITH_IMM,
+				  .send_flags = IBV_SEND_INLINE };
+	int ret;
+
+	pn_verbs_lock(dev);
+	if (pn_unlikely(!is_plain(dev, pn_verbs_peer_of(peer),
+				  sizeof(*header) + len))) {
+		pn_verbs_unlock(dev);
+		return pn_device_post_inline(device, peer, header, body, len);
+	}
+	ret = post_plain(dev, pn_verbs_peer_of(peer), &wr);
+	pn_verbs_unlock(dev);
+	return ret;
 }
 
 int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,

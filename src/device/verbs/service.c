@@ -40,6 +40,17 @@ static void report_all_down(struct pn_verbs_device *dev)
 		pn_verbs_peer_down(dev, peer, -ECONNRESET);
 }
 
+void pn_verbs_service_removed(struct pn_verbs_device *dev)
+{
+	if (dev->service.removed)
+		return;
+	dev->service.removed = true;
+	pn_error("verbs: %s has failed or was removed: all peers are down; "
+		 "close it, and open it again when it is back",
+		 dev->name);
+	report_all_down(dev);
+}
+
 static void on_async_event(struct pn_verbs_device *dev,
 			   const struct ibv_async_event *event)
 {
@@ -53,10 +64,7 @@ static void on_async_event(struct pn_verbs_device *dev,
 			dev->service.port_lost_ns = 0;
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-		pn_error("verbs: %s has failed or was removed: all peers are "
-			 "down; open it again when it is back",
-			 dev->name);
-		report_all_down(dev);
+		pn_verbs_service_removed(dev);
 		break;
 	default: /* events of queue pairs: their operations fail, too */
 		break;

@@ -15,8 +15,14 @@
 #include "base/log.h"
 #include "device/verbs/connect.h"
 #include "device/verbs/iwarp.h"
+#include "device/verbs_access.h"
 
 /* --- parameters ----------------------------------------------------------- */
+
+/* UCX refills by 16, too. */
+#define RECEIVE_BATCH	  16
+/* A message takes some microseconds to a peer and back. */
+#define POLLS_BEFORE_WAIT 400
 
 #define AT(field) offsetof(struct pn_verbs_params, field)
 
@@ -93,9 +99,9 @@ static void set_limits(struct pn_verbs_device *dev)
 	dev->max_sge = sge;
 	dev->device.limits = (struct pn_device_limits){
 		.max_mr_bytes = min_of(attr->max_mr_size, SIZE_MAX / 2),
-		.max_mrs = min_of((unsigned)attr->max_mr,
-				  PN_VERBS_MAX_BLOCKS * PN_VERBS_BLOCK_SLOTS) -
-			   1,
+		.max_mrs =
+			min_of(pn_verbs_max_mrs(attr, dev->name),
+			       PN_VERBS_MAX_BLOCKS * PN_VERBS_BLOCK_SLOTS - 1),
 		.max_pinned_bytes = pn_limits_memlock(),
 		.max_send_bytes = PN_VERBS_MAX_SEND,
 		.max_op_bytes =
@@ -188,10 +194,11 @@ static int open_receives(struct pn_verbs_device *dev,
 			bytes / 1024, strerror(errno));
 		return ret;
 	}
+	/* On iWARP a peer gets credit for a buffer when it is posted. */
+	dev->receive.batch = dev->is_iwarp ? 1 : RECEIVE_BATCH;
 	for (unsigned i = 0; i < n; i++) {
-		dev->receive.buffers[i].buffer = dev->receive.memory + i * each;
-		dev->receive.buffers[i].data =
-			dev->receive.buffers[i].buffer + dev->header_bytes;
+		pn_verbs_receive_init(dev, &dev->receive.buffers[i],
+				      dev->receive.memory + i * each);
 		pn_verbs_receive_post(dev, &dev->receive.buffers[i]);
 	}
 	return 0;
@@ -423,6 +430,7 @@ static int open_or_free(struct pn_verbs_device *dev, const char *name,
 		return ret;
 	}
 	set_capabilities(dev, attr);
+	dev->device.polls_before_wait = POLLS_BEFORE_WAIT;
 	*out = &dev->device;
 	return 0;
 }
@@ -593,6 +601,7 @@ const struct pn_device_ops pn_verbs_ops = {
 	.attach = pn_verbs_attach,
 	.detach = pn_verbs_detach,
 	.post = pn_verbs_post,
+	.send_inline = pn_verbs_send_inline,
 	.poll = pn_verbs_poll,
 	.return_buffer = pn_verbs_return_buffer,
 	.wait = pn_verbs_wait,

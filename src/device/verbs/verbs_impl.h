@@ -84,6 +84,8 @@ struct pn_verbs_receive {
 	char *buffer, *data;
 	uint32_t imm, len;
 	bool is_imm; /* immediate data of a write: no message */
+	struct ibv_sge segment;
+	struct ibv_recv_wr wr; /* wr.next: in dev->receive.returned */
 };
 
 /* An operation in flight. */
@@ -228,6 +230,7 @@ struct pn_verbs_device {
 		char *memory;
 		size_t bytes;
 		struct pn_pages_policy pages;
+		unsigned batch; /* buffers that one call posts */
 	} receive;
 	struct ibv_mr *confirm_mr; /* iWARP: the byte that peers read */
 	struct pn_verbs_address address;
@@ -249,6 +252,12 @@ struct pn_verbs_device {
 		struct pn_completion *ring;
 		unsigned head, n, max; /* max: a power of two */
 	} done;
+	/* Receive buffers to post. While at least half of all are posted, they
+	 * wait until there is a batch of them. */
+	struct {
+		struct ibv_recv_wr *first, *last;
+		unsigned n, nposted; /* nposted: in the shared receive queue */
+	} returned;
 	unsigned nsends; /* in flight, or completed and not polled */
 	bool post_room;	 /* a tx that refused a post has room again */
 	struct pn_verbs_rx *retired; /* replaced; to destroy when CQ is empty */
@@ -276,6 +285,7 @@ struct pn_verbs_device {
 		struct rdma_event_channel *cm;
 		struct rdma_cm_id *listener;
 		int epoll, event_fd;
+		bool removed;		  /* the adapter */
 		uint64_t port_lost_ns;	  /* 0: the port is up */
 		unsigned ncredit_windows; /* iWARP: peers with reserved buffers
 					   */
@@ -352,9 +362,12 @@ void pn_verbs_teardown_begin(struct pn_verbs_device *dev,
 /* Turns completions of the adapter and events of the service thread into
  * completions in dev->done. */
 void pn_verbs_progress(struct pn_verbs_device *dev);
-/* Posts a receive buffer. */
+/* Posts a receive buffer, now or together with the next ones. */
 void pn_verbs_receive_post(struct pn_verbs_device *dev,
 			   struct pn_verbs_receive *receive);
+/* Sets what a receive buffer is posted with. */
+void pn_verbs_receive_init(struct pn_verbs_device *dev,
+			   struct pn_verbs_receive *receive, char *buffer);
 /* Destroys the replaced rx queue pairs. The completion queue is empty. */
 void pn_verbs_destroy_retired(struct pn_verbs_device *dev);
 
@@ -381,6 +394,9 @@ void pn_verbs_set_nonblocking(int fd);
 int pn_verbs_service_start(struct pn_verbs_device *dev);
 /* Ends the thread and all connections. */
 void pn_verbs_service_stop(struct pn_verbs_device *dev);
+/* The adapter was removed or has failed: all peers are down. Called by the
+ * service thread. */
+void pn_verbs_service_removed(struct pn_verbs_device *dev);
 /* Makes the service thread look at the flags of peers. Any thread. */
 void pn_verbs_service_notify(struct pn_verbs_device *dev);
 
@@ -390,6 +406,9 @@ int pn_verbs_attach(struct pn_device *device, const struct pn_address *address,
 void pn_verbs_detach(struct pn_device *device, struct pn_peer *peer);
 int pn_verbs_post(struct pn_device *device, struct pn_peer *peer,
 		  const struct pn_op *op);
+int pn_verbs_send_inline(struct pn_device *device, struct pn_peer *peer,
+			 const struct pn_inline_header *header,
+			 const void *body, size_t len);
 int pn_verbs_poll(struct pn_device *device, struct pn_completion *out,
 		  unsigned max);
 void pn_verbs_return_buffer(struct pn_device *device,

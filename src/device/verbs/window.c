@@ -115,58 +115,102 @@ static int wait_for_bind(struct pn_verbs_binder *binder)
 	return n < 0 || wc.status ? -EIO : 0;
 }
 
-static int bind_mw(struct pn_verbs_binder *binder, struct ibv_mw *mw,
-		   struct ibv_mr *mr, unsigned access)
+/* A bind that is still in the queue is never executed. */
+static void fail_locked(struct pn_verbs_binder *binder)
+	PN_REQUIRES(&binder->lock)
 {
-	struct ibv_mw_bind bind = {
-		.send_flags = IBV_SEND_SIGNALED,
-		.bind_info = { .mr = mr,
-			       .addr = (uintptr_t)mr->addr,
-			       .length = mr->length,
-			       .mw_access_flags = access },
-	};
-	uint32_t before = mw->rkey;
-	int ret;
+	struct ibv_qp_attr error = { 0 };
 
-	pn_lock(&binder->lock);
-	ret = -ibv_bind_mw(binder->qp, mw, &bind);
-	if (!ret)
+	error.qp_state = IBV_QPS_ERR;
+	(void)move(binder->qp, error, 0);
+	atomic_store(&binder->failed, true);
+}
+
+static int bind_locked(struct pn_verbs_binder *binder, struct ibv_mw *mw,
+		       struct ibv_mw_bind *bind) PN_REQUIRES(&binder->lock)
+{
+	uint32_t before = mw->rkey;
+	int ret = -ibv_bind_mw(binder->qp, mw, bind);
+
+	if (!ret) {
 		ret = wait_for_bind(binder);
-	pn_unlock(&binder->lock);
+		if (ret)
+			fail_locked(binder);
+	}
 	if (ret) {
 		mw->rkey = before;
-		pn_error("verbs: a memory window cannot be bound: %s; leave "
-			 "windows=yes out",
+		pn_error("verbs: a memory window cannot be bound: %s; do "
+			 "without windows",
 			 strerror(-ret));
 	}
 	return ret;
+}
+
+static int bind_mw(struct pn_verbs_binder *binder, struct ibv_mw *mw,
+		   const struct ibv_mw_bind_info *part)
+{
+	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED,
+				    .bind_info = *part };
+	int ret = -EIO;
+
+	pn_lock(&binder->lock);
+	if (pn_verbs_binder_works(binder))
+		ret = bind_locked(binder, mw, &bind);
+	pn_unlock(&binder->lock);
+	return ret;
+}
+
+static int dealloc(struct ibv_mw *mw)
+{
+	int error = ibv_dealloc_mw(mw);
+
+	if (error < 0)
+		error = errno ? errno : EIO;
+	if (error)
+		pn_error("verbs: a memory window cannot be freed, and its key "
+			 "may go on working: %s",
+			 strerror(error));
+	return -error;
 }
 
 int pn_verbs_window_bind(struct pn_verbs_binder *binder,
 			 struct pn_verbs_window *window, struct ibv_mr *mr,
 			 unsigned access)
 {
+	return pn_verbs_window_bind_part(binder, window,
+					 &(struct ibv_mw_bind_info){
+						 .mr = mr,
+						 .addr = (uintptr_t)mr->addr,
+						 .length = mr->length,
+						 .mw_access_flags = access });
+}
+
+int pn_verbs_window_bind_part(struct pn_verbs_binder *binder,
+			      struct pn_verbs_window *window,
+			      const struct ibv_mw_bind_info *part)
+{
 	bool is_new = !window->mw || window->nbinds >= MAX_BINDS;
 	struct ibv_mw *mw =
-		is_new ? ibv_alloc_mw(mr->pd, IBV_MW_TYPE_1) : window->mw;
-	int ret = mw ? bind_mw(binder, mw, mr, access) : -errno;
+		is_new ? ibv_alloc_mw(part->mr->pd, IBV_MW_TYPE_1) : window->mw;
+	int ret = mw ? bind_mw(binder, mw, part) : -errno;
 
+	/* The key that the window had ends with it. */
+	if (!ret && is_new)
+		ret = pn_verbs_window_free(window);
 	if (ret && mw && is_new)
-		ibv_dealloc_mw(mw);
+		dealloc(mw);
 	if (ret)
 		return ret;
-	if (is_new) {
-		pn_verbs_window_free(window);
-		window->mw = mw;
-	}
+	window->mw = mw;
 	window->nbinds++;
 	return 0;
 }
 
-void pn_verbs_window_free(struct pn_verbs_window *window)
+int pn_verbs_window_free(struct pn_verbs_window *window)
 {
-	if (window->mw && ibv_dealloc_mw(window->mw))
-		pn_error("verbs: ibv_dealloc_mw: %s", strerror(errno));
-	window->mw = NULL;
-	window->nbinds = 0;
+	int ret = window->mw ? dealloc(window->mw) : 0;
+
+	if (!ret)
+		*window = (struct pn_verbs_window){ NULL, 0 };
+	return ret;
 }

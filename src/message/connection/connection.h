@@ -95,6 +95,7 @@ struct pinion_peer {
 	 * not known yet. */
 	uint64_t session, remote_session;
 	bool connected; /* every connection that is possible is attached */
+	bool closing;	/* the peer has sent BYE: its endpoint closes */
 	bool single;	/* one of the two ends uses one rail per peer */
 	/* Both ends have several rails and use them: packets are numbered. */
 	bool sequenced;
@@ -168,6 +169,9 @@ bool pn_connection_accepts(struct pn_connection *conn);
 /* The device says PEER_UP, or PEER_DOWN. */
 void pn_connection_up(struct pn_connection *conn);
 void pn_connection_down(struct pn_connection *conn, int why);
+
+/* A BYE has come over it. PEER_DOWN follows. */
+void pn_connection_bye(struct pn_connection *conn);
 
 /* Sends HELLO if it is due; true: it was sent. */
 bool pn_connection_send_hello(struct pn_connection *conn);

@@ -163,7 +163,7 @@ bool pn_connection_has_alternative(const struct pn_connection *conn)
 		if (&peer->conns[r] != conn && is_alive(&peer->conns[r]))
 			return true;
 	/* More can be attached. */
-	return peer->sequenced && !peer->connected;
+	return peer->sequenced && !peer->connected && !peer->closing;
 }
 
 bool pn_connection_is_loopback(const struct pn_connection *conn)
@@ -313,10 +313,14 @@ static int unreachable(struct pinion_peer *peer, int why)
 	return why;
 }
 
+/* None to an endpoint that closes: it would wait for the next endpoint there,
+ * which knows nothing of this session. */
 static int attach_all(struct pinion_peer *peer)
 {
-	int ret = peer->single ? attach_one(peer) : attach_each(peer);
+	int ret = -ECONNRESET;
 
+	if (!peer->closing)
+		ret = peer->single ? attach_one(peer) : attach_each(peer);
 	if (first_alive(peer)) {
 		peer->connected = true;
 		return 0;
@@ -623,6 +627,18 @@ void pn_connection_break(struct pn_connection *conn)
 	if (!conn->down && pn_device_detach(conn->rail->device,
 					    conn->device_peer) == -EOPNOTSUPP)
 		pn_connection_down(conn, -ECONNRESET);
+}
+
+/* Connections that have heard no HELLO by now would wait for one from the next
+ * endpoint there. Nothing of this session has come over them. */
+void pn_connection_bye(struct pn_connection *conn)
+{
+	struct pinion_peer *peer = conn->peer;
+
+	peer->closing = true;
+	for (unsigned r = 0; peer->sequenced && r < peer->ep->nrails; r++)
+		if (is_alive(&peer->conns[r]) && !peer->conns[r].hello_received)
+			pn_connection_break(&peer->conns[r]);
 }
 
 void pn_connection_remote_down(struct pinion_peer *peer, unsigned number)

@@ -37,8 +37,8 @@ static bool payload_ok(const struct pn_wire *wire, const uint8_t *payload,
 {
 	switch (wire->kind) {
 	case PN_WIRE_MATCH:
-		if (wire->status &
-		    ~(PN_WIRE_SPACE | PN_WIRE_HAS_DATA | PN_WIRE_TELL))
+		if (wire->status & ~(PN_WIRE_SPACE | PN_WIRE_HAS_DATA |
+				     PN_WIRE_TELL | PN_WIRE_WIDE_DATA))
 			return false;
 		return wire->nkeys ? keys_ok(wire, payload, len)
 				   : len <= wire->len;

@@ -90,14 +90,16 @@ struct pn_wire {
 			     MATCH: the program's data word */
 	uint32_t from;	  /* request id at its sender */
 	int32_t status; /* FAIL; READY: 1 if announced before; MATCH: the space,
-			   PN_WIRE_HAS_DATA, PN_WIRE_TELL */
+			   PN_WIRE_HAS_DATA, PN_WIRE_TELL, PN_WIRE_WIDE_DATA */
 	uint64_t tag; /* MATCH, GRANT, UNGRANT; HELLO: the sender's name of the
 			 session; READY: immediate of the last write; ACK, DONE:
 			 0, or the time that an earlier message took (timing.h):
 			 its request id << 32, and units of 16 ns */
 	uint64_t offset; /* DATA, READY, FIN; HELLO: the receiver's name of the
 			    session, or 0; ACK: end of DATA; MATCH: two bits for
-			    each key, its rail; GRANT: immediate of the write */
+			    each key, its rail, and with PN_WIRE_WIDE_DATA in
+			    the upper half that of the data word; GRANT:
+			    immediate of the write */
 	uint64_t len;	 /* MATCH, ACK: of the message; READY, FIN: of the
 			    fragment; GRANT: of the buffer */
 };
@@ -113,13 +115,38 @@ static inline struct pn_inline_header pn_wire_head(const struct pn_wire *wire)
 	return head;
 }
 
-#define PN_WIRE_SPACE	 0xff
-#define PN_WIRE_HAS_DATA 0x100
-#define PN_WIRE_TELL	 0x200 /* asks for GOT */
+#define PN_WIRE_SPACE	  0xff
+#define PN_WIRE_HAS_DATA  0x100
+#define PN_WIRE_TELL	  0x200 /* asks for GOT */
+/* The data word has more than 32 bits. The rails of at most PN_WIRE_WIDE_KEYS
+ * keys fit beside it. */
+#define PN_WIRE_WIDE_DATA 0x400
+#define PN_WIRE_WIDE_KEYS 16
 
-static inline int32_t pn_wire_match_status(uint8_t space, bool has_data)
+static inline int32_t pn_wire_match_status(uint8_t space, bool has_data,
+					   uint64_t data)
 {
-	return space | (has_data ? PN_WIRE_HAS_DATA : 0);
+	return space | (has_data ? PN_WIRE_HAS_DATA : 0) |
+	       (data >> 32 ? PN_WIRE_WIDE_DATA : 0);
+}
+
+static inline uint64_t pn_wire_wide_data(uint64_t data)
+{
+	return data & ~(uint64_t)UINT32_MAX;
+}
+
+/* The data word of a message that is sent. */
+static inline uint64_t pn_message_data(const struct pinion_message *message)
+{
+	return message->data | (uint64_t)message->data_high << 32;
+}
+
+/* The program's data word of a MATCH. */
+static inline uint64_t pn_wire_data(const struct pn_wire *wire)
+{
+	return wire->to | (pn_unlikely(wire->status & PN_WIRE_WIDE_DATA)
+				   ? pn_wire_wide_data(wire->offset)
+				   : 0);
 }
 
 /* The first four bytes of a MATCH without keys, as a number. */
@@ -129,7 +156,7 @@ static inline int32_t pn_wire_match_status(uint8_t space, bool has_data)
 /* A MATCH without keys that belongs to no request. Written in words of eight
  * bytes, as devices read it: smaller stores would stall their loads. */
 static inline struct pn_inline_header pn_wire_match(unsigned protocol,
-						    uint32_t data,
+						    uint64_t data,
 						    int32_t status,
 						    uint64_t tag, uint64_t len)
 {
@@ -138,8 +165,9 @@ static inline struct pn_inline_header pn_wire_match(unsigned protocol,
 			       offsetof(struct pn_wire, len) == 32,
 		       "these words");
 	return (struct pn_inline_header){
-		{ PN_WIRE_MATCH_BY(protocol) | (uint64_t)data << 32,
-		  (uint64_t)(uint32_t)status << 32, tag, 0, len }
+		{ PN_WIRE_MATCH_BY(protocol) | data << 32,
+		  (uint64_t)(uint32_t)status << 32, tag,
+		  pn_wire_wide_data(data), len }
 	};
 }
 

@@ -15,9 +15,9 @@
  * completions, too. All of this takes CLOSE_TIMEOUT_NS at most. What has not
  * ended by then (the peer is stopped, say) is orphaned: the endpoint's memory
  * stays until the device has completed its last operation, whoever polls the
- * device. Registrations end in any case; devices allow that while operations
- * use them. An endpoint that owns its devices closes them and leaves nothing
- * behind.
+ * device, or has closed. Registrations end in any case; devices allow that
+ * while operations use them. An endpoint that owns its devices closes them and
+ * leaves nothing behind.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -287,8 +287,25 @@ static void free_all(struct pinion_endpoint *ep)
 
 void pn_endpoint_orphan_done(struct pinion_endpoint *ep)
 {
-	if (!--ep->noperations)
-		free_all(ep);
+	if (--ep->noperations)
+		return;
+	pn_device_remove_cleanup(ep->device, &ep->cleanup);
+	free_all(ep);
+}
+
+/* The first device closes last: no operation completes any more. */
+static void on_device_closed(struct pn_device_cleanup *cleanup)
+{
+	free_all(pn_container_of(cleanup, struct pinion_endpoint, cleanup));
+}
+
+static void orphan(struct pinion_endpoint *ep)
+{
+	pn_warn("an endpoint closes with %u operations that do not end; its "
+		"memory is kept until they do",
+		ep->noperations);
+	ep->cleanup.fn = on_device_closed;
+	pn_device_add_cleanup(ep->device, &ep->cleanup);
 }
 
 /* A closed device executes no operation and completes none. */
@@ -303,31 +320,28 @@ void pn_endpoint_close(struct pinion_endpoint *ep)
 {
 	if (!ep)
 		return;
+	pn_progress_thread_remove(ep);
 	PN_ENDPOINT_CHECK(ep);
 	pn_rails_set_owner(ep, false, false);
 	drain(ep);
 	PN_ENDPOINT_CHECK_CLOSING(ep);
+	/* Before registrations end: a device may wait until a peer has released
+	 * one, which a peer that is detached need not do. */
+	for_connections(ep, unbind);
 	for (uint32_t i = 0; i < ep->requests.nrequests; i++)
 		unpin_unfinished(ep, ep->requests.table[i]);
 	pn_onesided_fini(ep);
-	for_connections(ep, unbind);
-	if (ep->waiting.epoll >= 0) {
-		close(ep->waiting.epoll);
-		close(ep->waiting.notify_fd);
-	}
+	pn_endpoint_close_descriptors(ep);
 	pn_direct_close(ep);
 	pn_reuse_fini(&ep->reuse);
 	pn_packets_close(ep);
 	for (unsigned r = 0; r < ep->nrails; r++)
 		pn_protocol_selector_close(ep->selectors[r]);
-	pn_mutex_fini(&ep->lock);
+	pn_endpoint_fini_locks(ep);
 	if (ep->owns_devices)
 		close_devices(ep);
-	if (!ep->noperations) {
+	if (ep->noperations)
+		orphan(ep);
+	else
 		free_all(ep);
-		return;
-	}
-	pn_warn("an endpoint closes with %u operations that do not end; its "
-		"memory is kept until they do",
-		ep->noperations);
 }

@@ -11,7 +11,8 @@
 static void init_lists(struct pinion_endpoint *ep)
 {
 	struct pn_list *lists[] = { &ep->peers, &ep->pending_peers,
-				    &ep->requests.done, &ep->requests.free };
+				    &ep->requests.done, &ep->requests.free,
+				    &ep->progress_entry.link };
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(lists); i++)
 		pn_list_init(lists[i]);
@@ -102,6 +103,45 @@ static void close_selectors(struct pinion_endpoint *ep)
 		pn_protocol_selector_close(ep->selectors[r]);
 }
 
+/* With `progress` the caller's own lock keeps the progress thread out. */
+static void init_locks(struct pinion_endpoint *ep,
+		       const struct pn_endpoint_attr *attr)
+{
+	ep->single_threaded = attr->single_threaded;
+	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
+	if (attr->progress_thread && !attr->progress)
+		ep->locking = PN_LOCKING_BIASED;
+	else if (attr->single_threaded)
+		ep->locking = PN_LOCKING_NONE;
+	else
+		ep->locking = ep->virtual_time ? PN_LOCKING_VIRTUAL
+					       : PN_LOCKING_MUTEX;
+	pn_mutex_init(&ep->lock);
+	pn_biased_init(&ep->biased_lock, attr->single_threaded);
+}
+
+void pn_endpoint_fini_locks(struct pinion_endpoint *ep)
+{
+	pn_biased_fini(&ep->biased_lock);
+	pn_mutex_fini(&ep->lock);
+}
+
+static void set_rails(struct pinion_endpoint *ep,
+		      const struct pn_endpoint_attr *attr)
+{
+	ep->nrails = attr->nrails;
+	ep->either = attr->either && attr->nrails > 1;
+	for (unsigned r = 0; r < ep->nrails; r++) {
+		ep->rails[r].device = attr->rails[r].device;
+		ep->rails[r].cache = attr->rails[r].cache;
+		ep->rails[r].index = r;
+		ep->devices[r] = attr->rails[r].device;
+	}
+	ep->device = ep->rails[0].device;
+	ep->cache = ep->rails[0].cache;
+	ep->owns_devices = attr->owns_devices;
+}
+
 int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		     struct pinion_endpoint **out)
 {
@@ -112,28 +152,17 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 
 	if (!ep)
 		return -ENOMEM;
-	ep->nrails = attr->nrails;
-	ep->either = attr->either && attr->nrails > 1;
+	set_rails(ep, attr);
 	ep->waiting.epoll = ep->waiting.notify_fd = -1;
-	for (unsigned r = 0; r < ep->nrails; r++) {
-		ep->rails[r].device = attr->rails[r].device;
-		ep->rails[r].cache = attr->rails[r].cache;
-		ep->rails[r].index = r;
-		ep->devices[r] = attr->rails[r].device;
-	}
-	ep->device = ep->rails[0].device;
-	ep->cache = ep->rails[0].cache;
 	ep->budget = attr->budget;
 	ep->helper = attr->helper;
-	ep->owns_devices = attr->owns_devices;
 	ep->limits = attr->limits;
 	ep->pages = attr->pages;
 	pn_rails_init(ep);
 	set_limits(ep);
 	init_reuse(ep, attr->reuse);
 	ep->protocol = attr->protocol;
-	ep->locking = !attr->single_threaded;
-	ep->virtual_time = ep->device->caps & PN_CAP_VIRTUAL_TIME;
+	init_locks(ep, attr);
 	init_lists(ep);
 	pn_matching_init(&ep->matching, ep->limits.packet_bytes);
 	pn_progress_init(ep);
@@ -146,14 +175,23 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 		ret = pn_packets_open(ep);
 	if (ret)
 		goto close_selectors;
-	pn_mutex_init(&ep->lock);
 	pn_rails_set_owner(ep, true, attr->single_threaded);
+	if (attr->progress_thread)
+		ret = pn_progress_thread_add(ep, attr);
+	if (ret)
+		goto close_packets;
 	*out = ep;
 	return 0;
 
+close_packets:
+	pn_rails_set_owner(ep, false, false);
+	pn_packets_close(ep);
+	pn_packets_free(ep);
 close_selectors:
 	close_selectors(ep);
 	pn_onesided_fini(ep);
+	pn_endpoint_close_descriptors(ep);
+	pn_endpoint_fini_locks(ep);
 	pn_stats_free(ep);
 	return ret;
 }
@@ -188,5 +226,7 @@ void pn_endpoint_query(struct pinion_endpoint *ep,
 
 void pn_endpoint_set_protocol(struct pinion_endpoint *ep, int protocol)
 {
+	pn_endpoint_lock(ep);
 	ep->protocol = protocol;
+	pn_endpoint_unlock(ep);
 }

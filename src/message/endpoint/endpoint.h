@@ -4,8 +4,9 @@
  *
  * Files: endpoint.c opens an endpoint and close.c ends it; post.c posts
  * messages for the program; progress.c polls the devices and dispatches
- * completions; wait.c waits for the end of requests and serves the file
- * descriptor; request.c keeps requests; trace_events.c, statistics.c and
+ * completions; progress_thread.c does so while the program computes; wait.c
+ * waits for the end of requests, serves the file descriptor and has the locks
+ * that are no mutex; request.c keeps requests; trace_events.c, statistics.c and
  * stall.c export what happens; check.c verifies the state. message.h tells the
  * story of the layer.
  *
@@ -13,16 +14,18 @@
  * header defines: requests, matching, packets, transfers, onesided. Only the
  * part itself and check.c look inside.
  *
- * Threads: `lock` protects every member that is not set once when the endpoint
- * is opened. waiting.progressed and virtual_lock.nfreed are atomics, since
- * threads sleep on them. All functions here are called with the lock held, or
- * where no other thread can use the endpoint, except where they say otherwise.
+ * Threads: one lock protects every member that is not set once when the
+ * endpoint is opened: `lock`, `biased_lock` or `virtual_lock`, as `locking`
+ * says. waiting.progressed and virtual_lock.nfreed are atomics, since threads
+ * sleep on them. All functions here are called with the lock held, or where no
+ * other thread can use the endpoint, except where they say otherwise.
  */
 #ifndef PN_MESSAGE_ENDPOINT_H
 #define PN_MESSAGE_ENDPOINT_H
 
 #include <stdatomic.h>
 
+#include "base/biased_lock.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "base/stats_segment.h"
@@ -31,6 +34,7 @@
 #include "cache/trace_event.h"
 #include "message/connection/connection.h"
 #include "message/connection/packet.h"
+#include "message/endpoint/progress_thread.h"
 #include "message/endpoint/request.h"
 #include "message/matching/matching.h"
 #include "message/message.h"
@@ -85,14 +89,23 @@ struct pn_endpoint_stall {
 	struct pn_stalled_request send;	   /* the oldest */
 };
 
+/* How the endpoint's lock works. */
+enum pn_endpoint_locking {
+	PN_LOCKING_NONE, /* one thread calls */
+	PN_LOCKING_MUTEX,
+	PN_LOCKING_VIRTUAL, /* tasks in virtual time */
+	PN_LOCKING_BIASED,  /* the progress thread visits */
+};
+
 struct pinion_endpoint {
 	/* Set when the endpoint is opened; read without the lock. */
 	struct pn_rail rails[PN_RAILS_MAX];
 	struct pn_device *devices[PN_RAILS_MAX]; /* the rails', for waiting */
 	unsigned nrails;
-	bool either;	   /* each peer is reached over one rail only */
-	bool owns_devices; /* closes them */
-	bool locking;
+	bool either;	      /* each peer is reached over one rail only */
+	bool owns_devices;    /* closes them */
+	bool single_threaded; /* callers take turns by themselves */
+	enum pn_endpoint_locking locking;
 	bool virtual_time;
 	struct pn_device *device; /* the first rail's: clock, copies, waits */
 	struct pn_cache *cache;	  /* the first rail's */
@@ -111,6 +124,7 @@ struct pinion_endpoint {
 
 	/* From here on: under the lock. */
 	struct pn_mutex lock;
+	struct pn_biased_lock biased_lock;
 	struct pn_virtual_lock {
 		bool held;
 		unsigned nqueued;	 /* tasks that wait for it */
@@ -124,12 +138,14 @@ struct pinion_endpoint {
 	struct pn_endpoint_transfers transfers;
 	struct pn_endpoint_onesided onesided;
 	struct pn_endpoint_waiting waiting;
+	struct pn_progress_entry progress_entry;
 	struct pn_endpoint_stall stall;
 
 	struct pn_list peers;
 	struct pn_list pending_peers; /* with something to post */
 	unsigned noperations;	      /* in the devices, with a context */
 	unsigned nclosing;	      /* connections that are being closed */
+	struct pn_device_cleanup cleanup; /* of one that has closed */
 
 	/* Protocol selection. */
 	int protocol;
@@ -151,17 +167,17 @@ struct pinion_endpoint {
 /* --- the lock ------------------------------------------------------------- */
 
 /* wait.c: the lock in virtual time, where a task may not hold a mutex while
- * other tasks run. */
-void pn_endpoint_lock_virtual(struct pinion_endpoint *ep);
-void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep);
+ * other tasks run, and the lock that the progress thread visits. */
+void pn_endpoint_lock_special(struct pinion_endpoint *ep);
+void pn_endpoint_unlock_special(struct pinion_endpoint *ep);
 
 static inline void pn_endpoint_lock(struct pinion_endpoint *ep)
 	PN_NO_THREAD_SAFETY
 {
 	if (!ep->locking)
 		return;
-	if (pn_unlikely(ep->virtual_time))
-		pn_endpoint_lock_virtual(ep);
+	if (pn_unlikely(ep->locking != PN_LOCKING_MUTEX))
+		pn_endpoint_lock_special(ep);
 	else
 		pn_lock(&ep->lock);
 }
@@ -171,8 +187,8 @@ static inline void pn_endpoint_unlock(struct pinion_endpoint *ep)
 {
 	if (!ep->locking)
 		return;
-	if (pn_unlikely(ep->virtual_time))
-		pn_endpoint_unlock_virtual(ep);
+	if (pn_unlikely(ep->locking != PN_LOCKING_MUTEX))
+		pn_endpoint_unlock_special(ep);
 	else
 		pn_unlock(&ep->lock);
 }
@@ -212,6 +228,19 @@ static inline void pn_endpoint_disarm(struct pinion_endpoint *ep)
 		w->armed = NULL;
 }
 
+/* Arms the devices, after progress that found nothing; the descriptor becomes
+ * readable for the next event. Leaves a notification that a program waits for.
+ * -EAGAIN: there is something already. */
+int pn_endpoint_arm_devices(struct pinion_endpoint *ep);
+
+/* A new descriptor that is readable when a device's is; or negative errno.
+ * Notifications of the endpoint do not make it readable. */
+int pn_endpoint_open_devices_fd(const struct pinion_endpoint *ep);
+
+/* When an endpoint ends: closes what pn_endpoint_fd() opened; the locks. */
+void pn_endpoint_close_descriptors(struct pinion_endpoint *ep);
+void pn_endpoint_fini_locks(struct pinion_endpoint *ep);
+
 /* close.c: an operation has ended whose endpoint is closed. Frees the endpoint
  * with its last operation. */
 void pn_endpoint_orphan_done(struct pinion_endpoint *ep);
@@ -249,6 +278,9 @@ static inline void pn_request_free(struct pinion_request *request)
 
 /* Whether len more bytes can stay registered without evicting others soon. */
 bool pn_endpoint_budget_allows(const struct pinion_endpoint *ep, size_t len);
+/* Whether the helper has dropped the registration of buf, on any rail, since
+ * this was last asked. */
+bool pn_endpoint_was_dropped(const struct pinion_endpoint *ep, const void *buf);
 
 /* Whether the part of a buffer that goes by RDMA, under any protocol, is
  * registered for the connection to a peer. */

@@ -26,6 +26,15 @@ bool pn_endpoint_budget_allows(const struct pinion_endpoint *ep, size_t len)
 			       2;
 }
 
+bool pn_endpoint_was_dropped(const struct pinion_endpoint *ep, const void *buf)
+{
+	bool dropped = false;
+
+	for (unsigned r = 0; ep->helper && r < ep->nrails; r++)
+		dropped |= pn_cache_was_dropped(ep->rails[r].cache, buf);
+	return dropped;
+}
+
 bool pn_peer_covers(const struct pinion_peer *peer, const uint8_t *buf,
 		    size_t len, unsigned access)
 {
@@ -67,7 +76,7 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 		return;
 	}
 	if (ep->protocol == PN_PROTOCOL_AUTO) {
-		const struct pn_use source = {
+		struct pn_use source = {
 			.addr = (uintptr_t)m->buf,
 			.len = m->len,
 			.end = PN_END_SOURCE,
@@ -76,6 +85,8 @@ static void choose(struct pinion_endpoint *ep, const struct pinion_message *m,
 			.unkept = !pn_cache_keeps(ep->cache),
 		};
 
+		source.dropped =
+			!source.cached && pn_endpoint_was_dropped(ep, m->buf);
 		pn_protocol_selector_choose(pn_peer_selector(m->peer), &source,
 					    pn_endpoint_budget_allows(ep,
 								      m->len),
@@ -130,10 +141,11 @@ static bool can_inject(const struct pinion_endpoint *ep,
 static int inject(struct pinion_endpoint *ep, const struct pinion_message *m)
 {
 	const struct pn_inline_header head =
-		pn_wire_match(PN_PROTOCOL_EAGER, m->data,
+		pn_wire_match(PN_PROTOCOL_EAGER, pn_message_data(m),
 			      pn_wire_match_status((uint8_t)m->space,
 						   m->flags &
-							   PINION_MESSAGE_DATA),
+							   PINION_MESSAGE_DATA,
+						   pn_message_data(m)),
 			      m->tag, m->len);
 	struct pinion_peer *peer = m->peer;
 	int ret = pn_packet_post_inline(peer->conn, &head, m->buf, m->len);
@@ -163,6 +175,8 @@ static PN_NOINLINE int send_request(struct pinion_endpoint *ep,
 		request->awaits_got =
 			message->flags & PINION_MESSAGE_DELIVERY_COMPLETE;
 		request->has_handle = out;
+		if (ep->helper)
+			request->call.copied = !choice.keep;
 		pn_helper_post(ep->helper, &request->call, PN_CALL_SEND,
 			       message->buf, message->len);
 		pn_trace_request_posted(request);
@@ -355,6 +369,8 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 		found = pn_match_find_unexpected(&ep->matching, message);
 	}
 	if (found) {
+		uint64_t data = pn_wire_data(&found->wire);
+
 		if (out)
 			*out = (struct pinion_completion){
 				.flags = found->wire.status & PN_WIRE_HAS_DATA
@@ -364,7 +380,8 @@ int pn_endpoint_probe(struct pinion_endpoint *ep,
 				.tag = found->wire.tag,
 				.len = found->wire.len,
 				.message_len = found->wire.len,
-				.data = found->wire.to,
+				.data = (uint32_t)data,
+				.data_high = (uint32_t)(data >> 32),
 			};
 		if (unexpected) {
 			pn_unexpected_remove(&ep->matching, found);

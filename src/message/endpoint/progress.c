@@ -289,6 +289,17 @@ static void on_op(struct pinion_endpoint *ep, const struct pn_completion *c)
 	}
 }
 
+/* An empty packet. A connection that is no longer this endpoint's is of no
+ * interest. */
+static void on_bye(struct pinion_endpoint *ep, const struct pn_completion *c)
+{
+	struct pn_connection *conn = c->peer->user;
+
+	if (conn && conn->peer->ep == ep)
+		pn_connection_bye(conn);
+	pn_device_return_buffer(c->peer->device, c);
+}
+
 static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
 				 const struct pn_completion *c)
 {
@@ -296,11 +307,10 @@ static PN_NOINLINE void dispatch(struct pinion_endpoint *ep,
 
 	switch (c->kind) {
 	case PN_COMPLETION_RECV:
-		/* An empty packet is a BYE: PEER_DOWN will say the same. */
 		if (pn_likely(c->len))
 			on_recv(ep, c);
 		else
-			pn_device_return_buffer(c->peer->device, c);
+			on_bye(ep, c);
 		return;
 	case PN_COMPLETION_OP:
 		/* An inline packet that failed has no context. PEER_DOWN

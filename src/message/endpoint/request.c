@@ -149,6 +149,9 @@ static void finish(struct pinion_request *request)
 	struct pinion_endpoint *ep = request->ep;
 
 	request->ended = true;
+	if (ep->helper && !request->kind)
+		request->call.copied = !request->transfer.shape.fragment ||
+				       !request->transfer.shape.keep;
 	pn_helper_done(ep->helper, &request->call);
 	pn_list_remove(&request->peer_link);
 	if (pn_unlikely(request->hashed))
@@ -211,7 +214,8 @@ void pn_request_reap(struct pinion_request *request,
 			.tag = request->tag,
 			.len = request->moved,
 			.user = request->user,
-			.data = request->data,
+			.data = (uint32_t)request->data,
+			.data_high = (uint32_t)(request->data >> 32),
 			.message_len = request->message_len,
 			.buf = request->buf,
 		};

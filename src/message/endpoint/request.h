@@ -51,7 +51,7 @@ struct pinion_request {
 	uint32_t nimmediates; /* given out by all requests of this index */
 
 	/* As posted: written by pn_request_alloc(). */
-	uint32_t data;
+	uint64_t data;
 	bool has_data;
 	uint8_t space;
 	void *user;
@@ -121,7 +121,7 @@ static inline void pn_request_init(struct pinion_request *request,
 	request->len = message->len;
 	request->tag = message->tag;
 	request->ignore = message->ignore;
-	request->data = message->data;
+	request->data = pn_message_data(message);
 	request->has_data = message->flags & PINION_MESSAGE_DATA;
 	request->space = (uint8_t)message->space;
 	request->user = message->user;

@@ -26,6 +26,9 @@ static const struct pn_stats_field endpoint_fields[] = {
 	COUNTER(bad_packets, "bad_packets"),
 	COUNTER(rails_lost, "rails_lost"),
 	COUNTER(resent, "resent"),
+	COUNTER(progress_wakeups, "progress_wakeups"),
+	COUNTER(progress_yields, "progress_yields"),
+	COUNTER(progress_events, "progress_events"),
 	/* For `pinion mpirun --watchdog`. */
 	STALL(GAUGE, empty_polls, "empty_polls"),
 	STALL(GAUGE, since_ns, "idle_since_ns"),

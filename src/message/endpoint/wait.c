@@ -14,9 +14,11 @@
 #include "message/endpoint/endpoint.h"
 #include "message/endpoint/request.h"
 
-/* --- the lock in virtual time --------------------------------------------- */
+#define POLLS_BEFORE_WAIT 100
 
-void pn_endpoint_lock_virtual(struct pinion_endpoint *ep)
+/* --- the lock in virtual time, and with a progress thread ----------------- */
+
+static void lock_virtual(struct pinion_endpoint *ep)
 {
 	ep->virtual_lock.nqueued++;
 	while (ep->virtual_lock.held)
@@ -26,7 +28,7 @@ void pn_endpoint_lock_virtual(struct pinion_endpoint *ep)
 	ep->virtual_lock.held = true;
 }
 
-void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
+static void unlock_virtual(struct pinion_endpoint *ep)
 {
 	ep->virtual_lock.held = false;
 	atomic_fetch_add(&ep->virtual_lock.nfreed, 1);
@@ -34,9 +36,32 @@ void pn_endpoint_unlock_virtual(struct pinion_endpoint *ep)
 		pn_device_futex_wake(ep->device, &ep->virtual_lock.nfreed);
 }
 
+void pn_endpoint_lock_special(struct pinion_endpoint *ep)
+{
+	if (pn_likely(ep->locking == PN_LOCKING_BIASED))
+		pn_biased_lock(&ep->biased_lock);
+	else
+		lock_virtual(ep);
+}
+
+void pn_endpoint_unlock_special(struct pinion_endpoint *ep)
+{
+	bool offers;
+
+	if (pn_unlikely(ep->locking != PN_LOCKING_BIASED)) {
+		unlock_virtual(ep);
+		return;
+	}
+	offers = pn_progress_thread_offers(&ep->progress_entry);
+	pn_biased_unlock(&ep->biased_lock);
+	if (pn_unlikely(offers))
+		pn_biased_offer(&ep->biased_lock);
+}
+
 /* --- test and wait -------------------------------------------------------- */
 
-void pn_endpoint_idle(struct pinion_endpoint *ep)
+/* May give up the core. */
+static unsigned idle_devices(struct pinion_endpoint *ep)
 {
 	unsigned after = PN_STALL_POLLS;
 
@@ -45,7 +70,21 @@ void pn_endpoint_idle(struct pinion_endpoint *ep)
 
 		after = n < after ? n : after;
 	}
-	pn_endpoint_lock(ep);
+	return after;
+}
+
+void pn_endpoint_idle(struct pinion_endpoint *ep)
+{
+	/* Devices of a single-threaded endpoint have no lock that keeps the
+	 * progress thread out; that thread does not wait for this one. */
+	bool holds = ep->locking == PN_LOCKING_BIASED && ep->single_threaded;
+	unsigned after;
+
+	if (holds)
+		pn_endpoint_lock(ep);
+	after = idle_devices(ep);
+	if (!holds)
+		pn_endpoint_lock(ep);
 	ep->poll.idle_after = after;
 	if (ep->stall.empty_polls >= PN_STALL_POLLS)
 		pn_endpoint_stalled(ep);
@@ -94,7 +133,8 @@ static bool run_deferred_work(struct pinion_endpoint *ep)
 	return more;
 }
 
-/* The thread that slept in the devices is back: another one takes its place. */
+/* The thread that slept in the devices is back: another one takes its place.
+ * The end of a sleep disarms the devices, also for the progress thread. */
 static void end_sleep(struct pinion_endpoint *ep)
 {
 	ep->waiting.sleeping = false;
@@ -102,6 +142,7 @@ static void end_sleep(struct pinion_endpoint *ep)
 	atomic_fetch_add(&ep->waiting.progressed, 1);
 	if (ep->locking)
 		pn_device_futex_wake(ep->device, &ep->waiting.progressed);
+	pn_progress_thread_resume(&ep->progress_entry);
 }
 
 /* The thread was canceled; its request stays as it is. */
@@ -148,14 +189,22 @@ static bool is_past(struct pinion_endpoint *ep, uint64_t deadline_ns)
 	       pn_device_now(ep->device) >= deadline_ns;
 }
 
+/* An answer is often a fraction of a microsecond away, so poll for a while
+ * before sleeping. Not where that would keep other threads from the lock, or in
+ * virtual time. */
+static unsigned polls_before_wait(const struct pinion_endpoint *ep)
+{
+	if (!ep->single_threaded || ep->virtual_time)
+		return 0;
+	return ep->device->polls_before_wait ? ep->device->polls_before_wait
+					     : POLLS_BEFORE_WAIT;
+}
+
 int pn_endpoint_wait_until(struct pinion_endpoint *ep,
 			   struct pinion_request *request, uint64_t deadline_ns,
 			   struct pinion_completion *out)
 {
-	/* An answer is often a fraction of a microsecond away, so poll for a
-	 * while before sleeping. Not where that would keep other threads from
-	 * the lock, or in virtual time. */
-	unsigned most = ep->locking || ep->virtual_time ? 0 : 100;
+	unsigned most = polls_before_wait(ep);
 	struct pinion_completion end;
 	unsigned looks = 0;
 
@@ -210,26 +259,48 @@ static int watch(int epoll, int fd)
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
+int pn_endpoint_open_devices_fd(const struct pinion_endpoint *ep)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	int ret = epoll < 0 ? -errno : 0;
+
+	for (unsigned r = 0; r < ep->nrails && !ret; r++)
+		ret = watch(epoll, pn_device_fd(ep->devices[r]));
+	if (!ret)
+		return epoll;
+	if (epoll >= 0)
+		close(epoll);
+	return ret;
+}
+
 /* One descriptor for all: readable when a device's descriptor or notify_fd is.
  */
 static int open_epoll(struct pinion_endpoint *ep)
 {
-	int epoll = epoll_create1(EPOLL_CLOEXEC);
-	int notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int ret = epoll < 0 || notify_fd < 0 ? -errno : watch(epoll, notify_fd);
+	int epoll = pn_endpoint_open_devices_fd(ep);
+	int notify_fd, ret;
 
-	for (unsigned r = 0; r < ep->nrails && !ret; r++)
-		ret = watch(epoll, pn_device_fd(ep->devices[r]));
+	if (epoll < 0)
+		return epoll;
+	notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ret = notify_fd < 0 ? -errno : watch(epoll, notify_fd);
 	if (!ret) {
 		ep->waiting.notify_fd = notify_fd;
 		ep->waiting.epoll = epoll;
 		return epoll;
 	}
-	if (epoll >= 0)
-		close(epoll);
+	close(epoll);
 	if (notify_fd >= 0)
 		close(notify_fd);
 	return ret;
+}
+
+void pn_endpoint_close_descriptors(struct pinion_endpoint *ep)
+{
+	if (ep->waiting.epoll < 0)
+		return;
+	close(ep->waiting.epoll);
+	close(ep->waiting.notify_fd);
 }
 
 int pn_endpoint_fd(struct pinion_endpoint *ep)
@@ -243,13 +314,21 @@ int pn_endpoint_fd(struct pinion_endpoint *ep)
 }
 
 /* If a later rail has an event, earlier ones stay armed: the descriptor may
- * become readable for an event that was polled already. While a thread sleeps
- * in the devices they stay as they are: arming would consume the notification
- * that this thread sleeps for. */
+ * become readable for an event that was polled already. */
+int pn_endpoint_arm_devices(struct pinion_endpoint *ep)
+{
+	int ret = 0;
+
+	for (unsigned r = 0; r < ep->nrails && !ret; r++)
+		ret = pn_device_arm(ep->devices[r]);
+	return ret;
+}
+
+/* While a thread sleeps in the devices they stay as they are: arming would
+ * consume the notification that this thread sleeps for. */
 static int arm_all(struct pinion_endpoint *ep)
 {
 	uint64_t count;
-	int ret = 0;
 
 	/* Consumes an earlier notification. */
 	if (ep->waiting.notify_fd >= 0 &&
@@ -257,9 +336,7 @@ static int arm_all(struct pinion_endpoint *ep)
 		count = 0;
 	if (ep->waiting.sleeping && ep->waiting.notify_fd >= 0)
 		return 0;
-	for (unsigned r = 0; r < ep->nrails && !ret; r++)
-		ret = pn_device_arm(ep->devices[r]);
-	return ret;
+	return pn_endpoint_arm_devices(ep);
 }
 
 int pn_endpoint_arm(struct pinion_endpoint *ep)
@@ -280,8 +357,9 @@ int pn_endpoint_arm(struct pinion_endpoint *ep)
 		ep->waiting.armed = self;
 	} else {
 		/* Arming may have consumed the notification that other threads
-		 * wait for. */
+		 * wait for, and has disarmed the devices. */
 		pn_endpoint_notify(ep);
+		pn_progress_thread_resume(&ep->progress_entry);
 	}
 	pn_endpoint_unlock(ep);
 	return ret;

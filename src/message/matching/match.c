@@ -491,7 +491,11 @@ int pn_match_add_unexpected(struct pinion_peer *peer,
 
 	if (!unexpected)
 		return -ENOMEM;
-	pn_copy(ep->device, unexpected->payload, payload, len);
+	/* Keys are no data: a device that moves none has them nevertheless. */
+	if (wire->nkeys)
+		memcpy(unexpected->payload, payload, len);
+	else
+		pn_copy(ep->device, unexpected->payload, payload, len);
 	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
 	ep->stats.unexpected++;
 	return 0;

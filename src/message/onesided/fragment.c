@@ -433,6 +433,7 @@ static void switch_to_packets(struct pinion_request *request)
 	pn_rdma_abandon(&request->onesided.fragments);
 	request->transfer.next = 0;
 	request->onesided.path = PN_PATH_PACKETS;
+	request->call.copied = true;
 	ep->stats.copied_no_budget++;
 }
 

@@ -141,6 +141,7 @@ static void put_when(struct pinion_request *request)
 				  pn_path_inlines(ep->device, request->len)
 			  ? PN_PATH_INLINE
 			  : PN_PATH_PINNED;
+	pn_onesided_record(request, PN_CALL_PUT);
 	pn_list_append(&request->peer->requests, &request->peer_link);
 	if (use_stored_grant(request))
 		return;
@@ -199,9 +200,10 @@ static int pin_granted(struct pinion_request *request, struct pn_wire *wire,
 		       struct pn_wire_key *keys)
 {
 	struct pinion_endpoint *ep = request->ep;
-	int ret = pn_cache_pin(ep->cache, request->buf, request->len,
-			       PINION_ACCESS_REMOTE_WRITE,
-			       &request->transfer.source);
+	int ret =
+		pn_cache_pin_no_listener(ep->cache, request->buf, request->len,
+					 PINION_ACCESS_REMOTE_WRITE,
+					 &request->transfer.source);
 
 	if (ret)
 		return pn_copy_check(ep->device, ret, request->buf,
@@ -225,8 +227,10 @@ static void grant(struct pinion_request *request)
 	wire.len = request->len;
 	request->onesided.number = pn_request_new_immediate(request);
 	wire.offset = request->onesided.number;
+	pn_onesided_record(request, PN_CALL_GRANT);
 	if (request->len)
 		ret = pin_granted(request, &wire, keys);
+	request->call.copied = !wire.nkeys;
 	ep->stats.copied_no_budget += request->len && !wire.nkeys;
 	pn_list_append(&request->peer->requests, &request->peer_link);
 	if (!ret)

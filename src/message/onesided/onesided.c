@@ -218,6 +218,16 @@ int pn_onesided_start(struct pinion_endpoint *ep, enum pn_request_kind kind,
 	return 0;
 }
 
+void pn_onesided_record(struct pinion_request *request, unsigned kind)
+{
+	if (!request->ep->helper)
+		return;
+	request->call.copied = kind != PN_CALL_GRANT &&
+			       request->onesided.path != PN_PATH_PINNED;
+	pn_helper_post(request->ep->helper, &request->call, kind, request->buf,
+		       request->len);
+}
+
 /* Puts a request behind those started before, and begins it unless a fence
  * holds it. */
 static void enqueue(struct pinion_request *request)
@@ -278,6 +288,7 @@ int pn_endpoint_access(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		set_target(request, move->remote, move->offset);
 		o->op = write ? PN_OP_WRITE : PN_OP_READ;
 		o->path = path;
+		pn_onesided_record(request, write ? PN_CALL_PUT : PN_CALL_GET);
 		ep->stats.accesses[o->path]++;
 		enqueue(request);
 	}

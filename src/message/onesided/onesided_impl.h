@@ -43,6 +43,9 @@ int pn_onesided_start(struct pinion_endpoint *ep, enum pn_request_kind kind,
 		      const struct pinion_message *what,
 		      struct pinion_request **handle,
 		      struct pinion_request **out);
+/* Tells the helper that a request begins, whose path is known unless it is a
+ * grant. kind: enum pn_call_kind. */
+void pn_onesided_record(struct pinion_request *request, unsigned kind);
 /* Nothing of a request is to be posted any more. */
 void pn_onesided_posted(struct pinion_request *request);
 

@@ -14,9 +14,11 @@
 #define PRIOR 1	 /* lives that the ski-rental rule counts for */
 
 /* While a buffer is not kept registered, the limit of its forecast rises with
- * every use. It doubles in some 45 uses: so often a buffer that disappointed is
- * tried again. */
-#define CEILING_RISE  (1.0f / 64)
+ * every use. It doubles in RETRY_USES uses, or in more, so that keeping a
+ * registration costs at most RETRY_SHARE of these uses. A buffer that
+ * disappointed is tried again at that rate. */
+#define RETRY_USES    45
+#define RETRY_SHARE   (1.0 / 64)
 #define CEILING_LEAST (1.0f / 8)
 
 struct buffer {
@@ -131,17 +133,26 @@ static void learn(float *ceiling, float served, bool enough)
 	*ceiling = fmaxf(*ceiling, CEILING_LEAST);
 }
 
+/* By how much the limit of a forecast rises with a use. */
+static float ceiling_rise(double keep_uses)
+{
+	double uses = fmax(RETRY_USES, keep_uses / RETRY_SHARE);
+
+	return (float)(1 + M_LN2 / uses);
+}
+
 /* Compares the forecast that a registration was kept for with the uses that
  * came. */
-static void check_forecast(struct kind *kind, struct buffer *row, bool cached)
+static void check_forecast(struct kind *kind, struct buffer *row, bool lives,
+			   double keep_uses)
 {
-	float served = (float)(row->uses - row->since + cached);
+	float served = (float)(row->uses - row->since + lives);
 	bool enough = served >= row->expected;
 
 	if (!row->kept) {
-		row->ceiling *= 1 + CEILING_RISE;
-		kind->ceiling *= 1 + CEILING_RISE;
-	} else if (row->expected > 0 && (enough || !cached)) {
+		row->ceiling *= ceiling_rise(keep_uses);
+		kind->ceiling *= ceiling_rise(keep_uses);
+	} else if (row->expected > 0 && (enough || !lives)) {
 		learn(&row->ceiling, served, enough);
 		learn(&kind->ceiling, served, enough);
 		row->expected = 0;
@@ -186,14 +197,15 @@ void pn_history_use(struct pn_history *history, const struct pn_use *use,
 {
 	struct buffer *row = row_of(history, key_of(use));
 	struct kind *kind = kind_of(history, use);
+	bool lives = use->cached || (row->kept && use->dropped);
 
 	if (row->uses)
-		check_forecast(kind, row, use->cached);
+		check_forecast(kind, row, lives, use->keep_uses);
 	else
 		row->ceiling = kind->ceiling;
-	if (row->kept && !use->cached)
+	if (row->kept && !lives)
 		row->uses = 0;
-	row->kept = use->cached;
+	row->kept = lives;
 	if (row->uses < UINT32_MAX)
 		row->uses++;
 	count_life(kind, row->uses);

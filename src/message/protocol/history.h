@@ -14,8 +14,10 @@
  *           begins with the first use. It ends unseen when the buffer is not
  *           used any more; or it ends at the next use, if the registration that
  *           was kept for the buffer is gone (its memory was released, or it was
- *           evicted). So a new buffer at an old address is a new life as soon
- *           as that matters, which is when a registration was kept.
+ *           evicted). A registration that the helper has dropped for the time
+ *           being does not end a life. So a new buffer at an old address is a
+ *           new life as soon as that matters, which is when a registration was
+ *           kept.
  *   kind    buffers of about one size at one end. Lives are counted by kind:
  *           how many reached 1, 2, 3, 4, 6, 8, 12, ... uses.
  *
@@ -51,10 +53,13 @@ struct pn_use {
 	uintptr_t addr;
 	size_t len;
 	enum pn_end end;
-	uint64_t site; /* number of the call site; 0: none */
-	bool cached;   /* it is registered now */
-	bool unkept; /* registrations cannot be kept: further uses gain nothing
-		      */
+	uint64_t site;	  /* number of the call site; 0: none */
+	double keep_uses; /* what keeping its registration costs, in uses
+			   * without one */
+	bool cached;	  /* it is registered now */
+	bool dropped; /* the helper has deregistered it since its last use */
+	bool unkept;  /* registrations cannot be kept: further uses gain nothing
+		       */
 };
 
 /* What is known about a buffer. */

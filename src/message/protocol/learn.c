@@ -115,16 +115,17 @@ static void learn_batch(struct estimate *e, double found)
 	correct(e, known);
 }
 
-/* Counts what exploration cost above what was charged when it began. A pause of
- * a second is not its cost. */
+/* Counts what an explored message cost above the best candidate, if that is not
+ * what was charged when it began; `messages` of its row took as long. A pause
+ * of a second is not its cost. */
 static void charge_exploration(struct situation *situation,
-			       const struct pn_choice *c, double took_ns)
+			       const struct pn_choice *c, double took_ns,
+			       double messages)
 {
 	double most = fmin(took_ns, MAX_CORRECTION * c->plain_ns);
-	double hope = pn_price_optimistic(c->predicted_ns, c->plain_ns);
 
-	if (most > hope)
-		situation->explored_ns += most - hope;
+	situation->explored_ns[c->budget] +=
+		messages * (fmax(0, most - c->best_ns) - c->charged_ns);
 }
 
 static void count_error(struct pn_protocol_selector *selector, double took_ns,
@@ -141,13 +142,14 @@ static void measured_alone(struct pn_protocol_selector *selector,
 	learn_alone(&situation->estimates[c->protocol][c->registered],
 		    took_ns / c->plain_ns);
 	if (c->reason == PN_BECAUSE_TRIAL)
-		charge_exploration(situation, c, took_ns);
+		charge_exploration(situation, c, took_ns, 1);
 	count_error(selector, took_ns, c->predicted_ns);
 }
 
 /* Each side sees what a message added to the time in which it had some. The
- * receiver does not see what precedes a MATCH, the sender does not see what
- * follows the last packet of a copy: the larger sum counts. */
+ * receiver does not see what precedes the MATCH of the first message in flight,
+ * which is added. The sender does not see what follows the last packet of a
+ * copy. The larger sum counts. */
 static void measured_in_flight(struct pn_protocol_selector *selector,
 			       struct situation *situation,
 			       const struct prediction *prediction,
@@ -158,6 +160,8 @@ static void measured_in_flight(struct pn_protocol_selector *selector,
 	unsigned n = pn_batch_messages(c->level);
 	double most = MAX_CORRECTION * c->level * c->plain_ns, mean;
 
+	if (c->first)
+		took_ns += prediction->before_ns;
 	e->took_ns += fmin(took_ns, most);
 	e->sent_ns += fmin(prediction->sent_ns, most);
 	e->plain_ns += c->plain_ns;
@@ -165,9 +169,10 @@ static void measured_in_flight(struct pn_protocol_selector *selector,
 		return;
 	mean = fmax(e->took_ns, e->sent_ns) / e->nbatch;
 	learn_batch(e, mean * e->nbatch / e->plain_ns);
-	for (unsigned i = 0; c->reason == PN_BECAUSE_TRIAL && i < e->nbatch;
-	     i++)
-		charge_exploration(situation, c, mean);
+	/* Those at the ends of a row that was mixed do not count, but cost. */
+	if (c->reason == PN_BECAUSE_TRIAL)
+		charge_exploration(situation, c, mean,
+				   (double)c->row_messages / MIN_BATCHES);
 	count_error(selector, mean, c->predicted_ns);
 	e->nbatch = 0;
 	e->took_ns = e->sent_ns = e->plain_ns = 0;

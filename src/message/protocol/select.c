@@ -214,9 +214,21 @@ static void fill_choice(const struct question *q, const struct pn_use *source,
 	out->len = source->len;
 	out->keep = q->prices.leaves[id] && !source->unkept;
 	out->level = q->level;
+	out->first = q->idle;
 	out->registered = source->cached && id != PN_PROTOCOL_COPY;
 	out->predicted_ns = pn_prices_now(&q->prices, source->cached)[id];
 	out->plain_ns = pn_prices_now(&q->size->predicted, source->cached)[id];
+}
+
+/* What a registration that is kept costs more than the best way without, and
+ * later its deregistration; in uses of that best way. */
+static double keep_uses(const struct pn_costs *costs,
+			const struct pn_prices *prices, size_t len)
+{
+	double rent = least(prices->first, prices->leaves, false);
+	double kept = least(prices->first, prices->leaves, true);
+
+	return fmax(0, kept - rent + pn_cost_deregister(costs, len, 1)) / rent;
 }
 
 void pn_protocol_selector_choose(struct pn_protocol_selector *selector,
@@ -237,22 +249,20 @@ void pn_protocol_selector_choose(struct pn_protocol_selector *selector,
 	struct pn_choice_input input = { .len = source->len,
 					 .registered = source->cached,
 					 .has_room = has_room };
-	bool explored;
+	struct pn_use use = *source;
 	int id;
 
-	pn_history_use(selector->history, source, &input.forecast);
 	price(selector, &q, source->len);
+	use.keep_uses = keep_uses(selector->costs, &q.prices, source->len);
+	pn_history_use(selector->history, &use, &input.forecast);
 	id = pn_protocol_selector_weigh(&input, selector->costs, &q.prices,
 					&out->reason);
-	id = pn_explore(&q, id, &explored);
 	if (level > 1) {
 		out->reason = PN_BECAUSE_STREAM;
 		selector->stats.in_flight++;
 	}
-	if (explored) {
-		out->reason = PN_BECAUSE_TRIAL;
-		selector->stats.explored++;
-	}
+	id = pn_explore(&q, id, out);
+	selector->stats.explored += out->reason == PN_BECAUSE_TRIAL;
 	out->size = (uint8_t)index;
 	fill_choice(&q, source, id, out);
 	pn_explore_count(selector, &q, out);

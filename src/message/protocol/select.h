@@ -50,7 +50,8 @@
  * Exploration. Predictions can be wrong and measurements disturbed. So
  * candidates that were never used, or not lately, are used now and then, if
  * their cost above the best fits into 2 % of the time spent in that situation
- * (what they then really cost counts); in flight a quarter for the first time.
+ * (what they then really cost counts); in flight, candidates that were never
+ * measured have a quarter of the first messages' time.
  * On the first use of a buffer nothing is explored, so the bound above holds. A
  * candidate that looks better than it is gets used, and its correction then
  * shows its cost. A candidate that looks worse than it is would never be used.
@@ -59,7 +60,7 @@
  *
  * Messages in flight share caches, pages and the link: mixed protocols can be
  * slower than each. So messages of one size change their protocol together:
- * while none is in flight, or, if that never happens, after a row of two
+ * while none is in flight, or, if that does not happen, after a row of two
  * batches and two windows; and only if the other one is better by 3 %. An
  * exploration is a row of messages: three alone, two batches in flight.
  *
@@ -81,6 +82,10 @@ struct pn_protocol_selector;
  * REUSE, STREAM, TRIAL, SHORT). */
 const char *pn_choice_text(enum pn_trace_event_reason reason);
 
+/* What pays for an exploration: time to learn about candidates that were never
+ * measured, or to check those that were. */
+enum pn_exploration_time { PN_TIME_TO_LEARN, PN_TIME_TO_CHECK, PN_NTIMES };
+
 struct pn_choice {
 	int protocol;
 	bool keep;   /* keep the source registered */
@@ -89,11 +94,16 @@ struct pn_choice {
 	double predicted_ns; /* from send to arrival; 0: the selector was not
 				asked */
 	/* For pn_protocol_selector_sent(). */
-	double plain_ns; /* as predicted_ns, without the correction */
+	double plain_ns;   /* as predicted_ns, without the correction */
+	double best_ns;	   /* exploration: what the best candidate takes */
+	double charged_ns; /* what was charged for this message */
+	enum pn_exploration_time budget;
+	unsigned row_messages; /* and the messages of its row */
 	size_t len;
 	unsigned level; /* of messages in flight; 1: alone */
 	uint8_t size;
 	bool registered;
+	bool first;  /* none was in flight before it */
 	bool counts; /* its time says what the protocol takes */
 };
 

@@ -46,14 +46,17 @@ struct estimate {
  * protocols need, and messages of other protocols may still be in flight. */
 struct exploration {
 	int id;
-	unsigned left;
+	enum pn_exploration_time budget;
+	unsigned messages, left;
 };
 
 /* Messages of about one size at about one level (load.h). */
 struct situation {
 	struct estimate estimates[PN_PROTOCOL_COUNT][2]; /* by registered */
 	uint64_t messages;
-	double spent_ns, explored_ns; /* all of it; of that, on exploration */
+	double spent_ns;
+	double explored_ns[PN_NTIMES]; /* of that, on exploration */
+	double learning_ns; /* of that, while the situation was new */
 	struct exploration explorations[2]; /* by registered */
 };
 
@@ -61,7 +64,8 @@ struct situation {
 struct row {
 	unsigned n;
 	int id;
-	bool mixed; /* began with messages of others in flight */
+	bool mixed;	     /* began with messages of others in flight */
+	unsigned since_idle; /* messages since none was in flight */
 };
 
 struct size {
@@ -128,9 +132,9 @@ static inline double pn_price_optimistic(double corrected_ns, double plain_ns)
 	return corrected_ns < plain_ns ? corrected_ns : plain_ns;
 }
 
-/* explore.c: the candidate to take, if the best is known: an explored one, the
- * one that messages in flight use, or the best. */
-int pn_explore(const struct question *q, int best, bool *explored);
+/* explore.c: the candidate to take, if the best is known: an explored one (then
+ * out->reason says so), the one that messages in flight use, or the best. */
+int pn_explore(const struct question *q, int best, struct pn_choice *out);
 
 /* explore.c: counts a choice. */
 void pn_explore_count(struct pn_protocol_selector *selector,

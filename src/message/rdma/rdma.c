@@ -27,9 +27,9 @@ void pn_rdma_init(struct pn_rdma_fragment *f, const struct pn_rdma_ops *ops,
 
 int pn_rdma_pin(struct pn_rdma_fragment *f, unsigned access)
 {
-	int ret =
-		pn_cache_pin(f->conn->rail->cache, f->request->buf + f->offset,
-			     f->len, access, &f->pin);
+	int ret = pn_cache_pin_no_listener(f->conn->rail->cache,
+					   f->request->buf + f->offset, f->len,
+					   access, &f->pin);
 
 	f->pinned = !ret;
 	return ret;
@@ -101,6 +101,7 @@ static int post_operation(struct pn_rdma_fragment *f)
 	if (ret)
 		return ret;
 	f->request->ep->noperations++;
+	pn_progress_thread_began(&f->request->ep->progress_entry);
 	f->inflight++;
 	f->posted += local.len;
 	if (f->ops->posted)

@@ -157,8 +157,8 @@ static int pin_and_post(struct pn_direct_slot *slot, const struct pn_wire *wire)
 {
 	struct pinion_request *request = slot->request;
 	struct pn_cache *cache = request->ep->cache;
-	int ret =
-		pn_cache_pin(cache, request->buf, request->len, 0, &slot->pin);
+	int ret = pn_cache_pin_no_listener(cache, request->buf, request->len, 0,
+					   &slot->pin);
 
 	if (ret)
 		return ret;

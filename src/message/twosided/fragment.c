@@ -47,12 +47,23 @@ void pn_fragment_drop(struct pn_fragment *f)
 	pn_fragment_free(ep, f);
 }
 
+/* What is not kept is registered apart from the cache; but what the helper has
+ * registered, or is registering, would be registered twice. The middle of the
+ * buffer tells, since its ends may share pages with other buffers. */
+static bool goes_apart(const struct pinion_request *request,
+		       struct pn_cache *cache)
+{
+	return !request->transfer.shape.keep &&
+	       !(request->ep->helper &&
+		 pn_cache_will_hold(cache, request->buf + request->total / 2));
+}
+
 /* What a registration must allow. One that `auto` keeps serves all protocols,
  * since the next message may go by another. */
 unsigned pn_fragment_access(const struct pinion_request *request,
-			    unsigned access)
+			    struct pn_cache *cache, unsigned access)
 {
-	if (!request->transfer.shape.keep)
+	if (goes_apart(request, cache))
 		return access | PINION_PIN_BYPASS;
 	if (request->ep->protocol != PN_PROTOCOL_AUTO)
 		return access;
@@ -68,8 +79,10 @@ static void pin_whole(struct pn_fragment *f, unsigned access)
 	struct pn_cache *cache = f->rdma.conn->rail->cache;
 	struct pinion_pin pin;
 
-	if (!pn_cache_pin(cache, request->buf, request->total,
-			  pn_fragment_access(request, access), &pin))
+	if (!pn_cache_pin_no_listener(cache, request->buf, request->total,
+				      pn_fragment_access(request, cache,
+							 access),
+				      &pin))
 		pn_cache_unpin(cache, &pin);
 }
 
@@ -83,7 +96,10 @@ int pn_fragment_pin(struct pn_fragment *f, unsigned access)
 	    f->rdma.offset <= request->ep->limits.match_bytes &&
 	    request->ep->protocol == PN_PROTOCOL_AUTO)
 		pin_whole(f, access);
-	return pn_rdma_pin(&f->rdma, pn_fragment_access(request, access));
+	return pn_rdma_pin(&f->rdma,
+			   pn_fragment_access(request,
+					      f->rdma.conn->rail->cache,
+					      access));
 }
 
 /* --- operations ----------------------------------------------------------- */

@@ -160,6 +160,8 @@ static void receiver_shape(struct pinion_request *request,
 		return;
 	target.cached = pn_peer_covers(request->peer, request->buf,
 				       request->total, PN_TARGET_ACCESS);
+	target.dropped =
+		!target.cached && pn_endpoint_was_dropped(ep, request->buf);
 	keep = pn_protocol_selector_keep(
 		pn_peer_selector(request->peer), &target,
 		pn_endpoint_budget_allows(ep, request->total));
@@ -190,7 +192,7 @@ void pn_transfer_receive(struct pinion_request *request,
 
 	request->peer = peer;
 	request->tag = wire->tag;
-	request->data = wire->to;
+	request->data = pn_wire_data(wire);
 	request->has_data = wire->status & PN_WIRE_HAS_DATA;
 	request->remote_id = wire->from;
 	request->message_len = wire->len;

@@ -23,15 +23,17 @@ static int expose_on(struct pinion_request *request, unsigned rail,
 	struct pn_cache *cache = request->ep->rails[rail].cache;
 	struct pinion_pin *pin = &request->transfer.sources[rail];
 	unsigned before = wire->nkeys;
-	int ret = pn_cache_pin(cache, request->buf, request->len,
-			       pn_fragment_access(request,
-						  PINION_ACCESS_REMOTE_READ),
-			       pin);
+	int ret = pn_cache_pin_no_listener(
+		cache, request->buf, request->len,
+		pn_fragment_access(request, cache, PINION_ACCESS_REMOTE_READ),
+		pin);
 
 	if (ret)
 		return pn_copy_check(request->ep->device, ret, request->buf,
 				     request->len, false);
-	if (!pn_keys_export(pin, wire, keys)) {
+	if (!pn_keys_export(pin, wire, keys) ||
+	    (request->data >> 32 && wire->nkeys > PN_WIRE_WIDE_KEYS)) {
+		wire->nkeys = (uint8_t)before;
 		pn_cache_unpin(cache, pin);
 		return 0;
 	}
@@ -58,6 +60,7 @@ static int expose_source(struct pinion_request *request, struct pn_wire *wire,
 		pn_cache_covers(peer->conn->rail->cache, request->buf,
 				request->len,
 				pn_fragment_access(request,
+						   peer->conn->rail->cache,
 						   PINION_ACCESS_REMOTE_READ));
 	int ret = 0;
 
@@ -90,10 +93,10 @@ static void pin_early(struct pinion_request *request)
 	/* In virtual time the request might end meanwhile; npackets keeps it.
 	 */
 	request->npackets++;
-	request->transfer.source_pinned =
-		!pn_cache_pin(request->ep->cache, request->buf, request->len,
-			      pn_fragment_access(request, 0),
-			      &request->transfer.source);
+	request->transfer.source_pinned = !pn_cache_pin_no_listener(
+		request->ep->cache, request->buf, request->len,
+		pn_fragment_access(request, request->ep->cache, 0),
+		&request->transfer.source);
 	request->npackets--;
 	if (request->status || request->moved == request->total)
 		pn_request_end(request, 0);
@@ -118,8 +121,10 @@ int pn_transfer_send(struct pinion_request *request,
 	pn_packet_header(request, &wire, PN_WIRE_MATCH);
 	wire.protocol = (uint8_t)choice->protocol;
 	wire.tag = request->tag;
-	wire.to = request->data;
-	wire.status = pn_wire_match_status(request->space, request->has_data) |
+	wire.to = (uint32_t)request->data;
+	wire.offset = pn_wire_wide_data(request->data);
+	wire.status = pn_wire_match_status(request->space, request->has_data,
+					   request->data) |
 		      (request->awaits_got ? PN_WIRE_TELL : 0);
 	wire.len = request->len;
 	request->total = request->message_len = request->len;

@@ -12,6 +12,7 @@ void pn_transfer_begin(struct pinion_request *request)
 {
 	request->transfer.in_flight = true;
 	pn_load_begin(&request->ep->transfers.load);
+	pn_progress_thread_began(&request->ep->progress_entry);
 }
 
 void pn_transfer_end(struct pinion_request *request)

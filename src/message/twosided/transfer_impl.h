@@ -83,7 +83,7 @@ void pn_fragment_free(struct pinion_endpoint *ep, struct pn_fragment *f);
 void pn_fragment_drop(struct pn_fragment *f);
 /* What a registration of a request's buffer must allow, to allow `access`. */
 unsigned pn_fragment_access(const struct pinion_request *request,
-			    unsigned access);
+			    struct pn_cache *cache, unsigned access);
 /* Pins the fragment's bytes with its connection's device; errors of
  * pn_cache_pin(). */
 int pn_fragment_pin(struct pn_fragment *f, unsigned access);

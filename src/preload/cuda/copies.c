@@ -37,15 +37,15 @@ static struct pn_range range_of(const void *at, size_t bytes)
 	} while (0)
 
 /* `device` is the end that the name says to be memory of a GPU, or 0. */
-#define BLOCKING(name, suffix, dst_type, src_type, device)                   \
-	PN_PRELOAD_API pn_cu_result name##suffix(dst_type dst, src_type src, \
-						 size_t bytes)               \
-	{                                                                    \
-		TAKE_OR(name##suffix,                                        \
-			((struct pn_preload_copy){                           \
-				(uintptr_t)dst, (uintptr_t)src, bytes,       \
-				ZERO_IS(suffix), (uintptr_t)(device) }),     \
-			dst, src, bytes);                                    \
+#define BLOCKING(name, suffix, dst_type, src_type, device)                     \
+	PN_PRELOAD_API pn_cu_result name##suffix(dst_type dst, src_type src,   \
+						 size_t bytes)                 \
+	{                                                                      \
+		TAKE_OR(name##suffix,                                          \
+			((struct pn_preload_copy){                             \
+				(uintptr_t)dst, (uintptr_t)src, bytes,         \
+				ZERO_IS(suffix), (uintptr_t)(device), true }), \
+			dst, src, bytes);                                      \
 	}
 
 #define ASYNC(name, suffix, dst_type, src_type, device)                      \
@@ -57,7 +57,7 @@ static struct pn_range range_of(const void *at, size_t bytes)
 			((struct pn_preload_copy){                           \
 				(uintptr_t)dst, (uintptr_t)src, bytes,       \
 				stream ? stream : ZERO_IS(suffix),           \
-				(uintptr_t)(device) }),                      \
+				(uintptr_t)(device), false }),               \
 			dst, src, bytes, stream);                            \
 	}
 
@@ -105,7 +105,7 @@ static struct ends ends_of_2d(const struct pn_cu_memcpy2d *c)
 
 /* True: done. */
 static bool take_2d(const struct pn_cu_memcpy2d *c, pn_cu_stream stream,
-		    struct pn_gate_passage *passage)
+		    bool blocking, struct pn_gate_passage *passage)
 {
 	struct ends ends = { none, none, false };
 	struct pn_preload_copy copy;
@@ -117,8 +117,9 @@ static bool take_2d(const struct pn_cu_memcpy2d *c, pn_cu_stream stream,
 		pn_preload_pass(ends.dst, ends.src, passage);
 		return false;
 	}
-	copy = (struct pn_preload_copy){ ends.dst.addr, ends.src.addr,
-					 ends.dst.len, stream, 0 };
+	copy = (struct pn_preload_copy){
+		ends.dst.addr, ends.src.addr, ends.dst.len, stream, 0, blocking
+	};
 	if (c->dst_type == PN_CU_MEMORYTYPE_DEVICE)
 		copy.device = copy.dst;
 	else if (c->src_type == PN_CU_MEMORYTYPE_DEVICE)
@@ -126,27 +127,27 @@ static bool take_2d(const struct pn_cu_memcpy2d *c, pn_cu_stream stream,
 	return pn_preload_take(&copy, passage);
 }
 
-#define CALL_2D(name, suffix, params, stream, ...)        \
-	PN_PRELOAD_API pn_cu_result name##suffix params   \
-	{                                                 \
-		struct pn_gate_passage passage;           \
-		pn_cu_result ret;                         \
-                                                          \
-		if (take_2d(copy, stream, &passage))      \
-			return PN_CUDA_SUCCESS;           \
-		ret = PN_REAL(name##suffix, __VA_ARGS__); \
-		pn_cuda_gate_leave(&passage);             \
-		return ret;                               \
+#define CALL_2D(name, suffix, params, in, blocking, ...)   \
+	PN_PRELOAD_API pn_cu_result name##suffix params    \
+	{                                                  \
+		struct pn_gate_passage passage;            \
+		pn_cu_result ret;                          \
+                                                           \
+		if (take_2d(copy, in, blocking, &passage)) \
+			return PN_CUDA_SUCCESS;            \
+		ret = PN_REAL(name##suffix, __VA_ARGS__);  \
+		pn_cuda_gate_leave(&passage);              \
+		return ret;                                \
 	}
 
 #define BLOCKING_2D(name, suffix)                                  \
 	CALL_2D(name, suffix, (const struct pn_cu_memcpy2d *copy), \
-		ZERO_IS(suffix), copy)
+		ZERO_IS(suffix), true, copy)
 
 #define ASYNC_2D(name, suffix)                                            \
 	CALL_2D(name, suffix,                                             \
 		(const struct pn_cu_memcpy2d *copy, pn_cu_stream stream), \
-		stream ? stream : ZERO_IS(suffix), copy, stream)
+		IN(suffix), false, copy, stream)
 
 /* --- what always passes: three dimensions, arrays --------------------------
  */
@@ -229,7 +230,9 @@ static bool take_batch(const struct batch *batch,
 		copies[i] = (struct pn_preload_copy){ (uintptr_t)batch->dsts[i],
 						      (uintptr_t)batch->srcs[i],
 						      batch->bytes[i],
-						      batch->stream, 0 };
+						      batch->stream,
+						      0,
+						      false };
 	done = pn_preload_take_batch(copies, batch->n, passage);
 	free(copies);
 	return done;

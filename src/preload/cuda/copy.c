@@ -4,7 +4,7 @@
 
 #include "preload/cuda/preload.h"
 
-/* Ten seconds: longer than any copy takes. */
+/* Ten seconds in which no copy is under way there. */
 #define TRY_AGAIN_US 1000
 #define MAX_TRIES    10000
 
@@ -22,23 +22,38 @@ static struct pn_range src_of(const struct pn_preload_copy *copy)
 	return (struct pn_range){ copy->src, copy->bytes };
 }
 
+/* Sleeps before another try; false: there have been enough. What a copy of
+ * another thread uses goes when that copy has ended, whenever its stream lets
+ * it end: a copy by the driver that met these pages would read them late, or be
+ * refused. What the driver refuses to unregister, or the program has pinned by
+ * a context of its own, does not go by itself. */
+static bool try_again(bool in_use, unsigned *ntries)
+{
+	if (!in_use && ++*ntries == MAX_TRIES)
+		return false;
+	usleep(TRY_AGAIN_US);
+	return true;
+}
+
 /* The gate is closed meanwhile: the background would register again what is
- * being given up, for ever. What a copy of another thread uses goes when that
- * copy has ended. What the driver refuses to unregister stays in the way, and
- * in a child of fork() everything does: the driver then says what it thinks. */
+ * being given up, for ever. What stays in the way after all tries is left to
+ * the driver. */
 static void clear_way(struct pn_range a, struct pn_range b,
 		      struct pn_gate_passage *passage)
 {
-	enum pn_gate_result result = PN_GATE_HELD;
+	enum pn_gate_result result;
+	unsigned ntries = 0;
 
 	pn_cuda_gate_close();
-	for (unsigned i = 0; result == PN_GATE_HELD && i < MAX_TRIES; i++) {
-		if (i)
-			usleep(TRY_AGAIN_US);
+	do {
+		result = PN_GATE_HELD;
 		if (!pn_preload_engine_yield(a) || !pn_preload_engine_yield(b))
 			break;
 		result = pn_cuda_gate_enter(a, b, passage);
-	}
+	} while (result == PN_GATE_HELD &&
+		 try_again(pn_preload_engine_uses(a) ||
+				   pn_preload_engine_uses(b),
+			   &ntries));
 	if (result == PN_GATE_HELD)
 		pn_cuda_gate_begin(a, b, passage);
 	pn_cuda_gate_open();
@@ -110,12 +125,39 @@ bool pn_preload_take(const struct pn_preload_copy *copy,
 /* --- batches ---------------------------------------------------------------
  */
 
+/* Looks at all of them: each may be of unpinned memory in a captured stream. */
 static bool all_large(const struct pn_preload_copy *copies, size_t n)
 {
+	bool all = n;
+
 	for (size_t i = 0; i < n; i++)
-		if (passes_to_driver(&copies[i]))
+		all &= !passes_to_driver(&copies[i]);
+	return all;
+}
+
+/* As clear_way(), for every end of the batch; whether any is in the way still,
+ * and whether a copy of another thread is under way in such an end. */
+static bool is_in_the_way(const struct pn_preload_copy *copies, size_t n,
+			  bool *in_use)
+{
+	bool any = false;
+
+	*in_use = false;
+
+	for (size_t i = 0; i < 2 * n; i++) {
+		struct pn_range range =
+			i % 2 ? src_of(&copies[i / 2]) : dst_of(&copies[i / 2]);
+
+		if (!pn_cuda_gate_holds(range))
+			continue;
+		if (!pn_preload_engine_yield(range))
 			return false;
-	return n;
+		if (!pn_cuda_gate_holds(range))
+			continue;
+		any = true;
+		*in_use |= pn_preload_engine_uses(range);
+	}
+	return any;
 }
 
 /* Copies of a batch have no order among themselves. So those that are done may
@@ -123,7 +165,9 @@ static bool all_large(const struct pn_preload_copy *copies, size_t n)
 bool pn_preload_take_batch(const struct pn_preload_copy *copies, size_t n,
 			   struct pn_gate_passage *passage)
 {
+	unsigned ntries = 0;
 	size_t done = 0;
+	bool in_use;
 
 	if (all_large(copies, n))
 		while (done < n && engine_takes(&copies[done]))
@@ -135,14 +179,8 @@ bool pn_preload_take_batch(const struct pn_preload_copy *copies, size_t n,
 	 */
 	pn_cuda_gate_close();
 	pn_preload_engine_settle();
-	for (size_t i = 0; i < n; i++)
-		for (int end = 0; end < 2; end++) {
-			struct pn_range range =
-				end ? src_of(&copies[i]) : dst_of(&copies[i]);
-
-			if (pn_cuda_gate_holds(range))
-				pn_preload_engine_yield(range);
-		}
+	while (is_in_the_way(copies, n, &in_use) && try_again(in_use, &ntries))
+		;
 	pn_cuda_gate_begin(pn_preload_everything, none, passage);
 	pn_cuda_gate_open();
 	return false;

@@ -14,6 +14,8 @@
 
 #include <pinion/pinion.h>
 
+#include "base/list.h"
+#include "base/lock.h"
 #include "copy/private.h"
 #include "preload/cuda/preload.h"
 
@@ -23,6 +25,48 @@ static pthread_rwlock_t users = PTHREAD_RWLOCK_INITIALIZER;
 static struct pinion_context *context; /* users */
 static _Atomic bool is_open;	       /* users, read without */
 static _Atomic bool refused;	       /* never again in this process */
+
+/* --- copies that are under way ----------------------------------------------
+ */
+
+struct under_way {
+	struct pn_list link; /* copies */
+	struct pn_range dst, src;
+};
+
+static struct pn_mutex copies_lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct pn_list copies = { &copies, &copies }; /* copies_lock */
+
+static void begin_copy(struct under_way *copy)
+{
+	pn_lock(&copies_lock);
+	pn_list_append(&copies, &copy->link);
+	pn_unlock(&copies_lock);
+}
+
+static void end_copy(struct under_way *copy)
+{
+	pn_lock(&copies_lock);
+	pn_list_remove(&copy->link);
+	pn_unlock(&copies_lock);
+}
+
+bool pn_preload_engine_uses(struct pn_range range)
+{
+	struct pn_list *pos;
+	bool found = false;
+
+	pn_lock(&copies_lock);
+	pn_list_for_each (pos, &copies) {
+		const struct under_way *copy =
+			pn_container_of(pos, struct under_way, link);
+
+		found |= pn_range_overlaps(copy->dst, range) ||
+			 pn_range_overlaps(copy->src, range);
+	}
+	pn_unlock(&copies_lock);
+	return found;
+}
 
 /* --- closing ---------------------------------------------------------------
  */
@@ -52,6 +96,8 @@ static void close_at_exit(void)
 static void after_fork(void)
 {
 	pthread_rwlock_init(&users, NULL);
+	pn_mutex_init(&copies_lock);
+	pn_list_init(&copies);
 	if (atomic_load(&is_open))
 		atomic_store(&refused, true);
 	atomic_store(&is_open, false);
@@ -135,12 +181,17 @@ int pn_preload_engine_copy(const struct pn_preload_copy *copy)
 		.bytes = copy->bytes,
 		.stream = copy->stream,
 		.unpinned_only = true,
+		.blocking = copy->blocking,
 	};
+	struct under_way me = { .dst = { copy->dst, copy->bytes },
+				.src = { copy->src, copy->bytes } };
 	int ret = get_engine();
 
 	if (ret)
 		return ret;
+	begin_copy(&me);
 	ret = pn_cuda_copy(context, &op, NULL);
+	end_copy(&me);
 	put_engine();
 	return ret;
 }

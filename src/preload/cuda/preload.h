@@ -33,13 +33,16 @@
  *   - On return of a copy unpinned source memory has been read and unpinned
  *     destination memory has been written, always, in the order of the stream.
  *   - Registrations of ours are invisible. Attributes of memory that pinion
- *     holds are those of unpinned memory (attributes.c). Where the program
+ *     holds are those of unpinned memory (host.c). Where the program
  *     registers, unregisters or asks for flags, ours yields first. A copy that
  *     passes to the driver never meets memory that pinion holds: both sides
  *     exclude each other (device/cuda/gate.h), and what is in the way is given
- *     up first. Memory that was released and mapped again is found the same
- *     way: its registration is still held, so the next call that touches it
- *     deregisters it before anything is copied.
+ *     up first, when the copies that use it have ended. Memory that the driver
+ *     refuses to unregister, or that the program has pinned by a context of its
+ *     own, is left in the way after ten seconds.
+ *   - Memory that was released and mapped again is found the same way: its
+ *     registration is still held, so the next call that touches it deregisters
+ *     it before anything is copied.
  *   - A copy that pinion cannot do is done by the driver: the program gets the
  *     driver's error, not ours.
  *   - While any stream of the process is being captured, nothing is taken and
@@ -119,6 +122,7 @@ struct pn_preload_copy {
 	/* The end that the call says to be memory of a GPU; 0: it does not
 	 * say. */
 	uintptr_t device;
+	bool blocking; /* the call waits for the copy */
 };
 
 /* True: the copy has been done. False: pass it to the driver, then leave. */
@@ -160,6 +164,9 @@ int pn_preload_engine_copy(const struct pn_preload_copy *copy);
 
 /* Deregisters what the program has released so far. One load if nothing. */
 void pn_preload_engine_settle(void);
+
+/* Whether the engine copies from or to the range now. */
+bool pn_preload_engine_uses(struct pn_range range);
 
 /* For tests: registers memory and keeps it, as the engine does with memory that
  * comes again. Errors of pinion_pin(). */

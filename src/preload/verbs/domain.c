@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
 #include "base/list.h"
 #include "base/lock.h"
@@ -20,8 +21,9 @@
 
 #define NBUCKETS 256
 
-/* Rights of peers are bits 1 to 3; bit 0 stands for relaxed ordering. */
-#define NKINDS 16
+/* Rights of peers are bits 1 to 3, or bit 4 for those of windows; bit 0 stands
+ * for relaxed ordering. */
+#define NKINDS 18
 
 /* A context takes threads and memory: a program with hundreds of domains, each
  * with a registration or two, has no use for hundreds of caches. */
@@ -31,8 +33,14 @@
 struct source {
 	struct ibv_pd *pd;
 	unsigned access; /* IBV_ACCESS_ bits of the kind */
+	bool keeps;	 /* memory between uses */
+	struct pn_ibv_objects *objects;
+	struct pn_ibv_choice *choice; /* to tell what calls take; or NULL */
 	struct pinion_context *_Atomic context;
 };
+
+/* In the order of the option's choices. */
+enum windows_mode { WINDOWS_AUTO, WINDOWS_YES, WINDOWS_NO };
 
 struct pn_ibv_domain {
 	struct pn_list link; /* in a bucket */
@@ -40,7 +48,12 @@ struct pn_ibv_domain {
 	_Atomic size_t nregions;
 	struct pn_mutex lock; /* opening of contexts; after `users` */
 	bool refused;	      /* lock: no context could be opened */
+	bool asked;	      /* lock: the options are read */
 	_Atomic bool keeps_remote;
+	_Atomic enum windows_mode windows_mode;
+	/* Opened and closed with the context of their kind. */
+	struct pn_ibv_windows *_Atomic windows;
+	struct pn_ibv_choice choice;
 	struct source sources[NKINDS];
 };
 
@@ -55,6 +68,9 @@ static _Atomic bool ended;
  * libraries may call us then. */
 static _Thread_local bool forks;
 
+/* How often this thread holds `users` for reading. */
+static _Thread_local unsigned depth;
+
 /* --- users -----------------------------------------------------------------
  */
 
@@ -62,6 +78,12 @@ void pn_ibv_enter(void)
 {
 	if (!forks)
 		pthread_rwlock_rdlock(&users);
+	depth++;
+}
+
+bool pn_ibv_inside(void)
+{
+	return depth || forks;
 }
 
 bool pn_ibv_ended(void)
@@ -71,6 +93,7 @@ bool pn_ibv_ended(void)
 
 void pn_ibv_leave(void)
 {
+	depth--;
 	if (!forks)
 		pthread_rwlock_unlock(&users);
 }
@@ -124,6 +147,7 @@ void pn_ibv_domain_add(struct ibv_pd *pd)
 	if (domain) {
 		domain->pd = pd;
 		pn_mutex_init(&domain->lock);
+		pn_ibv_choice_init(&domain->choice);
 		if (!bucket->next)
 			pn_list_init(bucket);
 		pn_list_append(bucket, &domain->link);
@@ -147,12 +171,48 @@ bool pn_ibv_keeps_remote(const struct pn_ibv_domain *domain)
 				    memory_order_relaxed);
 }
 
+/* Not those that have failed. */
+static enum windows_mode mode_of(struct pn_ibv_domain *domain)
+{
+	const struct pn_ibv_windows *windows = pn_ibv_domain_windows(domain);
+
+	if (pn_ibv_keeps_remote(domain) ||
+	    (windows && !pn_ibv_windows_work(windows)))
+		return WINDOWS_NO;
+	return atomic_load_explicit(&domain->windows_mode,
+				    memory_order_relaxed);
+}
+
+bool pn_ibv_wants_window(struct pn_ibv_domain *domain,
+			 const struct pn_ibv_request *r)
+{
+	const unsigned access =
+		IBV_ACCESS_MW_BIND | (r->access & IBV_ACCESS_RELAXED_ORDERING);
+	enum windows_mode mode = mode_of(domain);
+
+	if (mode != WINDOWS_AUTO)
+		return mode == WINDOWS_YES;
+	return pn_ibv_choice_wants(&domain->choice, r) &&
+	       pn_ibv_context(domain, access) &&
+	       pn_ibv_choice_pays(&domain->choice, r);
+}
+
+struct pn_ibv_choice *pn_ibv_domain_choice(struct pn_ibv_domain *domain)
+{
+	return mode_of(domain) == WINDOWS_AUTO ? &domain->choice : NULL;
+}
+
+struct pn_ibv_windows *pn_ibv_domain_windows(struct pn_ibv_domain *domain)
+{
+	return atomic_load_explicit(&domain->windows, memory_order_acquire);
+}
+
 /* --- registering for pinion ------------------------------------------------
  */
 
 /* Memory of a GPU can be registered too, where its driver has told the kernel
- * how, but its release is not noticed. Only memory of the host can be read by
- * the kernel. */
+ * how, but its release is not noticed, so it is not kept. Only memory of the
+ * host can be read by the kernel. */
 static bool is_host_memory(char *addr, size_t len)
 {
 	char bytes[2];
@@ -170,6 +230,27 @@ static int reg_error(int error)
 	return error == EFAULT ? -EFAULT : -EIO;
 }
 
+static int register_once(const struct source *source,
+			 const struct pn_ibv_request *request,
+			 struct ibv_mr **out)
+{
+	uint64_t start = pn_clock_ns();
+	struct ibv_mr *mr;
+
+	if (!pn_ibv_object_get(source->objects))
+		return -ENOMEM;
+	mr = pn_ibv_real_reg(request);
+	if (!mr) {
+		pn_ibv_object_put(source->objects);
+		return reg_error(errno);
+	}
+	if (source->choice)
+		pn_ibv_choice_registered(source->choice, request->addr,
+					 request->len, pn_clock_ns() - start);
+	*out = mr;
+	return 0;
+}
+
 static int register_range(void *arg,
 			  struct pinion_registrar_range *const *ranges,
 			  unsigned n)
@@ -185,13 +266,14 @@ static int register_range(void *arg,
 			  (range->access & IBV_ACCESS_LOCAL_WRITE),
 	};
 	struct ibv_mr *mr;
+	int ret;
 
 	pn_assert(n == 1);
-	if (!is_host_memory(range->addr, range->len))
+	if (source->keeps && !is_host_memory(range->addr, range->len))
 		return -EOPNOTSUPP;
-	mr = pn_ibv_real_reg(&request);
-	if (!mr)
-		return reg_error(errno);
+	ret = register_once(source, &request, &mr);
+	if (ret)
+		return ret;
 	range->handle = mr;
 	range->local_key = mr->lkey;
 	range->remote_key = mr->rkey;
@@ -202,9 +284,20 @@ static int deregister_range(void *arg,
 			    struct pinion_registrar_range *const *ranges,
 			    unsigned n)
 {
-	(void)arg;
+	const struct source *source = arg;
+	uint64_t start = pn_clock_ns();
+	int ret;
+
 	pn_assert(n == 1);
-	return -pn_ibv_real()->ibv_dereg_mr(ranges[0]->handle);
+	ret = -pn_ibv_real()->ibv_dereg_mr(ranges[0]->handle);
+	if (ret)
+		return ret;
+	pn_ibv_object_put(source->objects);
+	if (source->choice)
+		pn_ibv_choice_deregistered(source->choice, ranges[0]->addr,
+					   ranges[0]->len,
+					   pn_clock_ns() - start);
+	return 0;
 }
 
 /* --- contexts --------------------------------------------------------------
@@ -215,20 +308,23 @@ _Static_assert(SAME(LOCAL_WRITE) && SAME(REMOTE_WRITE) && SAME(REMOTE_READ) &&
 		       SAME(REMOTE_ATOMIC),
 	       "access bits of pinion are those of verbs");
 
+_Static_assert(IBV_ACCESS_MW_BIND == 16, "a kind of its own");
+
 static unsigned kind_of(unsigned access)
 {
-	return (access & PN_IBV_REMOTE) |
+	return (access & (PN_IBV_REMOTE | IBV_ACCESS_MW_BIND)) |
 	       !!(access & IBV_ACCESS_RELAXED_ORDERING);
 }
 
 /* The value of an option, from the environment or by default. */
-static bool option_is_set(struct pinion_context *context, const char *name)
+static bool option_is(struct pinion_context *context, const char *name,
+		      const char *value)
 {
 	struct pinion_config_option option = { .size = sizeof(option) };
 
 	for (unsigned i = 0; !pinion_config_query(context, i, &option); i++)
 		if (!strcmp(option.name, name))
-			return !strcmp(option.value, "yes");
+			return !strcmp(option.value, value);
 	return false;
 }
 
@@ -255,8 +351,10 @@ static int open_context(struct source *source, struct pinion_context **out)
 	registrar.max_registration_bytes = device.max_mr_size < SIZE_MAX / 2
 						   ? device.max_mr_size
 						   : SIZE_MAX / 2;
-	registrar.max_registrations =
-		device.max_mr > 0 ? (size_t)device.max_mr : 0;
+	source->objects = pn_ibv_objects_of(source->pd->context, &device);
+	if (!source->objects)
+		return -ENOMEM;
+	registrar.max_registrations = pn_ibv_objects_max(source->objects);
 	registrar.max_pinned_bytes = pn_limits_memlock();
 	ret = pinion_open(&attr, out);
 	/* After pinion's own handlers, which pinion_open() sets. */
@@ -265,12 +363,42 @@ static int open_context(struct source *source, struct pinion_context **out)
 	return ret;
 }
 
+/* Where there are none, or no queue pair to bind them, nobody asks again. */
+static bool open_windows_locked(struct pn_ibv_domain *domain)
+	PN_REQUIRES(&domain->lock)
+{
+	struct pn_ibv_windows *windows = atomic_load(&domain->windows);
+
+	if (!windows)
+		windows = pn_ibv_windows_open(domain->pd,
+					      pn_ibv_domain_choice(domain));
+	if (!windows)
+		atomic_store(&domain->windows_mode, WINDOWS_NO);
+	atomic_store_explicit(&domain->windows, windows, memory_order_release);
+	return windows;
+}
+
+static void read_options(struct pn_ibv_domain *domain,
+			 struct pinion_context *context)
+{
+	if (domain->asked)
+		return;
+	domain->asked = true;
+	if (option_is(context, "keep_remote", "yes"))
+		atomic_store(&domain->keeps_remote, true);
+	if (option_is(context, "keep_windows", "yes"))
+		atomic_store(&domain->windows_mode, WINDOWS_YES);
+	if (option_is(context, "keep_windows", "no"))
+		atomic_store(&domain->windows_mode, WINDOWS_NO);
+}
+
 static void open_locked(struct pn_ibv_domain *domain, struct source *source,
 			unsigned access) PN_REQUIRES(&domain->lock)
 {
 	struct pinion_context *context;
 
-	if (domain->refused || atomic_load(&source->context))
+	if (domain->refused || atomic_load(&source->context) ||
+	    (access & IBV_ACCESS_MW_BIND && !open_windows_locked(domain)))
 		return;
 	source->pd = domain->pd;
 	source->access = access & ~(unsigned)IBV_ACCESS_LOCAL_WRITE;
@@ -280,8 +408,10 @@ static void open_locked(struct pn_ibv_domain *domain, struct source *source,
 		domain->refused = true;
 		return;
 	}
-	if (option_is_set(context, "keep_remote"))
-		atomic_store(&domain->keeps_remote, true);
+	read_options(domain, context);
+	source->keeps = !(access & PN_IBV_REMOTE) || domain->keeps_remote;
+	if (access & (PN_IBV_REMOTE | IBV_ACCESS_MW_BIND))
+		source->choice = pn_ibv_domain_choice(domain);
 	atomic_store_explicit(&source->context, context, memory_order_release);
 }
 
@@ -300,8 +430,10 @@ struct pinion_context *pn_ibv_context(struct pn_ibv_domain *domain,
 	return atomic_load_explicit(&source->context, memory_order_acquire);
 }
 
+/* Without regions; windows end before the registrations that they are in. */
 static void close_contexts(struct pn_ibv_domain *domain)
 {
+	pn_ibv_windows_close(atomic_exchange(&domain->windows, NULL));
 	for (unsigned i = 0; i < NKINDS; i++) {
 		struct pinion_context *context =
 			atomic_exchange(&domain->sources[i].context, NULL);
@@ -315,6 +447,7 @@ static void close_contexts(struct pn_ibv_domain *domain)
 
 static bool flush_contexts(struct pn_ibv_domain *domain)
 {
+	struct pn_ibv_windows *windows = atomic_load(&domain->windows);
 	bool any = false;
 
 	for (unsigned i = 0; i < NKINDS; i++) {
@@ -325,6 +458,8 @@ static bool flush_contexts(struct pn_ibv_domain *domain)
 			pinion_cache_flush(context);
 		any |= context != NULL;
 	}
+	if (windows)
+		pn_ibv_windows_flush(windows);
 	return any;
 }
 
@@ -335,6 +470,7 @@ static void forget(struct pn_ibv_domain *domain)
 {
 	close_contexts(domain);
 	pn_list_remove(&domain->link);
+	pn_ibv_choice_fini(&domain->choice);
 	pn_mutex_fini(&domain->lock);
 	free(domain);
 }
@@ -432,6 +568,7 @@ static void drop(struct pn_ibv_domain *domain, void *arg)
 	(void)arg;
 	for (unsigned i = 0; i < NKINDS; i++)
 		atomic_store(&domain->sources[i].context, NULL);
+	atomic_store(&domain->windows, NULL);
 	atomic_store(&domain->nregions, 0);
 }
 
@@ -440,6 +577,8 @@ static void in_child(void)
 	static const pthread_rwlock_t unlocked =
 		PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 
+	pn_ibv_objects_in_child();
+	pn_ibv_regions_in_child();
 	pn_ibv_regions_orphan(NULL, false);
 	for_each_domain(drop, NULL);
 	atomic_store(&ncontexts, 0);

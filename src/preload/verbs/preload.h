@@ -34,12 +34,23 @@
  *   memory of which no release   not kept            not kept
  *     would be noticed (monitor.h)
  *
- *   not kept: registered through pinion for this region alone. With remote
- *   access (pinion_device_register()) exactly the bytes asked for, deregistered
- *   before ibv_dereg_mr() returns, so that a key that the program has given up
- *   does not work for peers; counted in the budget, and in no trace. Local
- *   memory (a pin that bypasses the cache) is deregistered soon after.
+ *   not kept: registered through pinion for this region alone, by a pin that
+ *   bypasses the cache. With remote access exactly the bytes asked for,
+ *   deregistered before ibv_dereg_mr() returns, so that a key that the program
+ *   has given up does not work for peers. Local memory is deregistered soon
+ *   after; so is, with keep_remote, memory of which no release would be noticed
+ *   (pn_cache_unpin_now()).
  *   passed: libibverbs' own call, as without pinion.
+ *
+ *   Without keep_remote, memory with remote access is kept, too, where the
+ *   adapter has memory windows of type 1 and that pays (choice.c), or always
+ *   with the option keep_windows=yes; never with keep_windows=no. The
+ *   registration gives peers nothing, and the region has the key of a window
+ *   with the exact bytes and rights, which is bound by pn_ibv_region_open() and
+ *   refused before ibv_dereg_mr() returns. When a bind fails or takes longer
+ *   than a second, the domain does without windows from then on. A key that the
+ *   adapter can neither bind away nor end with its window fails
+ *   ibv_dereg_mr(): the region stays, and the program may try again.
  *
  * Life of a region: pn_ibv_region_open() pins, pn_ibv_region_close() unpins.
  * ibv_close_device() with regions left, and fork() in the child, make them
@@ -56,6 +67,10 @@
  *     error is libibverbs'.
  *   - Before ibv_dealloc_pd() and ibv_close_device() nothing of the domain or
  *     the device is kept.
+ *   - What is kept leaves a quarter of the objects that the RDMA cgroup allows.
+ *     A queue pair or another object of the program that fails all the same for
+ *     want of objects or memory is tried again when everything kept was given
+ *     up.
  *   - Nothing is kept when fork() copies the process, so the child has all
  *     memory that the program has deregistered (ibv_fork_init()).
  *   - Registrations that pinion makes itself, on whatever level, pass
@@ -65,7 +80,9 @@
  *
  * Threads: any. `users` (domain.c) is held for reading by every call that is
  * taken, for writing while domains come and go and during fork(). The functions
- * of libibverbs run under it only where pinion registers and deregisters.
+ * of libibverbs run under it only where pinion registers and deregisters; then
+ * they may call back here, so ibv_dereg_mr() and ibv_rereg_mr() of what is not
+ * a region take nothing but the lock of a bucket.
  *
  * Errors: those of libibverbs, by errno.
  *
@@ -81,6 +98,9 @@
 
 #include <pinion/pinion.h>
 
+#include "base/lock.h"
+#include "device/cost_estimate.h"
+
 /* The header's macros choose between two of the functions below. */
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -89,24 +109,35 @@
  */
 
 /* Every function that is taken: C(symbol, version, type, parameters). */
-#define PN_IBV_CALLS(C)                                                  \
-	C(ibv_alloc_pd, "IBVERBS_1.1", struct ibv_pd *,                  \
-	  (struct ibv_context * adapter))                                \
-	C(ibv_dealloc_pd, "IBVERBS_1.1", int, (struct ibv_pd * pd))      \
-	C(ibv_close_device, "IBVERBS_1.1", int,                          \
-	  (struct ibv_context * adapter))                                \
-	C(ibv_reg_mr, "IBVERBS_1.1", struct ibv_mr *,                    \
-	  (struct ibv_pd * pd, void *addr, size_t len, int access))      \
-	C(ibv_reg_mr_iova, "IBVERBS_1.7", struct ibv_mr *,               \
-	  (struct ibv_pd * pd, void *addr, size_t len, uint64_t iova,    \
-	   int access))                                                  \
-	C(ibv_reg_mr_iova2, "IBVERBS_1.8", struct ibv_mr *,              \
-	  (struct ibv_pd * pd, void *addr, size_t len, uint64_t iova,    \
-	   unsigned access))                                             \
-	C(ibv_rereg_mr, "IBVERBS_1.1", int,                              \
-	  (struct ibv_mr * mr, int flags, struct ibv_pd *pd, void *addr, \
-	   size_t len, int access))                                      \
-	C(ibv_dereg_mr, "IBVERBS_1.1", int, (struct ibv_mr * mr))
+#define PN_IBV_CALLS(C)                                                      \
+	C(ibv_alloc_pd, "IBVERBS_1.1", struct ibv_pd *,                      \
+	  (struct ibv_context * adapter))                                    \
+	C(ibv_dealloc_pd, "IBVERBS_1.1", int, (struct ibv_pd * pd))          \
+	C(ibv_close_device, "IBVERBS_1.1", int,                              \
+	  (struct ibv_context * adapter))                                    \
+	C(ibv_reg_mr, "IBVERBS_1.1", struct ibv_mr *,                        \
+	  (struct ibv_pd * pd, void *addr, size_t len, int access))          \
+	C(ibv_reg_mr_iova, "IBVERBS_1.7", struct ibv_mr *,                   \
+	  (struct ibv_pd * pd, void *addr, size_t len, uint64_t iova,        \
+	   int access))                                                      \
+	C(ibv_reg_mr_iova2, "IBVERBS_1.8", struct ibv_mr *,                  \
+	  (struct ibv_pd * pd, void *addr, size_t len, uint64_t iova,        \
+	   unsigned access))                                                 \
+	C(ibv_rereg_mr, "IBVERBS_1.1", int,                                  \
+	  (struct ibv_mr * mr, int flags, struct ibv_pd *pd, void *addr,     \
+	   size_t len, int access))                                          \
+	C(ibv_dereg_mr, "IBVERBS_1.1", int, (struct ibv_mr * mr))            \
+	C(ibv_create_comp_channel, "IBVERBS_1.0", struct ibv_comp_channel *, \
+	  (struct ibv_context * adapter))                                    \
+	C(ibv_create_cq, "IBVERBS_1.1", struct ibv_cq *,                     \
+	  (struct ibv_context * adapter, int cqe, void *context,             \
+	   struct ibv_comp_channel *channel, int vector))                    \
+	C(ibv_create_srq, "IBVERBS_1.1", struct ibv_srq *,                   \
+	  (struct ibv_pd * pd, struct ibv_srq_init_attr * attr))             \
+	C(ibv_create_qp, "IBVERBS_1.1", struct ibv_qp *,                     \
+	  (struct ibv_pd * pd, struct ibv_qp_init_attr * attr))              \
+	C(ibv_create_ah, "IBVERBS_1.1", struct ibv_ah *,                     \
+	  (struct ibv_pd * pd, struct ibv_ah_attr * attr))
 
 struct pn_ibv_real {
 /* NOLINTNEXTLINE(bugprone-macro-parentheses): a declarator */
@@ -130,6 +161,62 @@ struct pn_ibv_request {
 /* Registers by libibverbs; NULL and errno. */
 struct ibv_mr *pn_ibv_real_reg(const struct pn_ibv_request *request);
 
+/* --- objects of an adapter: objects.c --------------------------------------
+ */
+
+/* How many registrations the contexts over an adapter have, and may have
+ * together. */
+struct pn_ibv_objects;
+
+/* Of the adapter; reads its limit. NULL: no memory. */
+struct pn_ibv_objects *pn_ibv_objects_of(const struct ibv_context *adapter,
+					 const struct ibv_device_attr *attr);
+size_t pn_ibv_objects_max(const struct pn_ibv_objects *objects);
+
+/* False: there may be none more. */
+bool pn_ibv_object_get(struct pn_ibv_objects *objects);
+void pn_ibv_object_put(struct pn_ibv_objects *objects);
+
+/* In a child of fork(): they are the parent's. */
+void pn_ibv_objects_in_child(void);
+
+/* --- whether windows pay: choice.c -----------------------------------------
+ */
+
+struct pn_ibv_choice {
+	struct pn_mutex lock; /* buffers, nreuses */
+	struct pn_ibv_buffer *buffers;
+	uint64_t nreuses; /* of all buffers */
+	/* Results of the estimates; of a bind the sum. */
+	double reg_ns, reg_page_ns, dereg_ns, dereg_page_ns, bind_ns,
+		bind_page_ns;
+	struct pn_cost_estimate reg, dereg, bind;
+};
+
+void pn_ibv_choice_init(struct pn_ibv_choice *choice);
+void pn_ibv_choice_fini(struct pn_ibv_choice *choice);
+
+/* What a call took. */
+void pn_ibv_choice_registered(struct pn_ibv_choice *choice, const void *addr,
+			      size_t len, uint64_t ns);
+void pn_ibv_choice_deregistered(struct pn_ibv_choice *choice, const void *addr,
+				size_t len, uint64_t ns);
+void pn_ibv_choice_bound(struct pn_ibv_choice *choice, uint64_t ns);
+
+/* Whether the memory has come often enough for windows to be opened and
+ * measured. */
+bool pn_ibv_choice_wants(struct pn_ibv_choice *choice,
+			 const struct pn_ibv_request *request);
+/* Whether a window costs less than a registration, when both were measured. */
+bool pn_ibv_choice_pays(const struct pn_ibv_choice *choice,
+			const struct pn_ibv_request *request);
+/* How many registrations this thread has made. */
+unsigned pn_ibv_choice_count(void);
+/* The request was to get a window. count: pn_ibv_choice_count() before. */
+void pn_ibv_choice_used(struct pn_ibv_choice *choice,
+			const struct pn_ibv_request *request, bool worked,
+			unsigned count);
+
 /* --- domains: domain.c -----------------------------------------------------
  */
 
@@ -138,6 +225,8 @@ struct pn_ibv_domain;
 /* Every call that uses domains or regions is between these two. */
 void pn_ibv_enter(void);
 void pn_ibv_leave(void);
+/* Whether this thread is. */
+bool pn_ibv_inside(void);
 
 /* Between the two: the process ends. Nothing is taken any more, and what is
  * still registered is left to the kernel. */
@@ -171,15 +260,59 @@ struct pinion_context *pn_ibv_context(struct pn_ibv_domain *domain,
 /* Whether memory that peers can reach is kept in the domain. */
 bool pn_ibv_keeps_remote(const struct pn_ibv_domain *domain);
 
+/* Whether this memory of peers is kept with the key of a window. May open the
+ * windows. */
+bool pn_ibv_wants_window(struct pn_ibv_domain *domain,
+			 const struct pn_ibv_request *request);
+/* NULL: windows are not chosen but asked for. */
+struct pn_ibv_choice *pn_ibv_domain_choice(struct pn_ibv_domain *domain);
+
+/* With the context for IBV_ACCESS_MW_BIND. */
+struct pn_ibv_windows *pn_ibv_domain_windows(struct pn_ibv_domain *domain);
+
 #define PN_IBV_REMOTE                                       \
 	(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | \
 	 IBV_ACCESS_REMOTE_ATOMIC)
+
+/* --- memory windows: windows.c ---------------------------------------------
+ */
+
+struct pn_ibv_windows;
+struct pn_ibv_window;
+
+/* A queue pair of the domain that binds windows, and windows for later. With a
+ * choice binds are measured. NULL: the adapter has none of type 1, iWARP, or no
+ * port is active. */
+struct pn_ibv_windows *pn_ibv_windows_open(struct ibv_pd *pd,
+					   struct pn_ibv_choice *choice);
+/* When no window is open. */
+void pn_ibv_windows_close(struct pn_ibv_windows *windows);
+/* Frees the windows for later. */
+void pn_ibv_windows_flush(struct pn_ibv_windows *windows);
+/* Whether windows can be bound. False: never again. */
+bool pn_ibv_windows_work(const struct pn_ibv_windows *windows);
+
+/* Binds a window to exactly the bytes and rights of peers of the request, in a
+ * registration that covers them. NULL: it failed. */
+struct pn_ibv_window *pn_ibv_window_open(struct pn_ibv_windows *windows,
+					 struct ibv_mr *real,
+					 const struct pn_ibv_request *request,
+					 uint32_t *key);
+/* The key is refused after the return. On failure, a negative errno, it may go
+ * on working, and the window stays open. */
+int pn_ibv_window_close(struct pn_ibv_windows *windows,
+			struct pn_ibv_window *window, struct ibv_mr *real);
 
 /* --- regions: region.c -----------------------------------------------------
  */
 
 /* After pn_ibv_enter(). NULL: pinion does not take it, pass. */
 struct ibv_mr *pn_ibv_region_open(const struct pn_ibv_request *request);
+
+/* Whether pn_ibv_region_open() made it. Needs no pn_ibv_enter(): pinion calls
+ * ibv_dereg_mr(), too, from threads that are inside already, or that another
+ * waits for which holds `users` for writing. */
+bool pn_ibv_region_is_ours(const struct ibv_mr *mr);
 
 /* After pn_ibv_enter(). False: the program got mr from libibverbs itself. Else
  * *ret is what ibv_dereg_mr() returns. */
@@ -193,5 +326,8 @@ bool pn_ibv_region_change(struct ibv_mr *mr, int flags,
 /* With `users` held for writing: the regions of the domain, or all (NULL),
  * become orphans. unpin: their pins are ended first. */
 void pn_ibv_regions_orphan(const struct pn_ibv_domain *domain, bool unpin);
+
+/* In a child of fork(), before anything else of regions. */
+void pn_ibv_regions_in_child(void);
 
 #endif

@@ -23,17 +23,18 @@ struct region {
 	int type, verbs_access;
 	struct region *next; /* in its bucket */
 	unsigned access;     /* IBV_ACCESS_ bits */
-	/* Pinned or registered in one of the domain's contexts; NULL: an
-	 * orphan, or `real`. */
+	/* Pinned in one of the domain's contexts; NULL: an orphan, or `real`.
+	 */
 	struct pn_ibv_domain *domain;
 	struct pinion_context *context;
 	struct pinion_pin pin;
-	struct pinion_registration *registration; /* instead of `pin` */
+	struct pn_ibv_window *window; /* whose key it has; or NULL */
 	struct ibv_mr *real; /* after ibv_rereg_mr(): a registration of its own
 			      */
 };
 
-static struct region *buckets[NBUCKETS]; /* locks[bucket % NLOCKS] */
+/* locks[bucket % NLOCKS]; pn_ibv_region_is_ours() looks at heads without. */
+static struct region *buckets[NBUCKETS];
 static struct pn_mutex locks[NLOCKS] = { [0 ... NLOCKS -
 					  1] = { PTHREAD_MUTEX_INITIALIZER } };
 
@@ -53,7 +54,7 @@ static void add(struct region *region)
 
 	pn_lock(&locks[i % NLOCKS]);
 	region->next = buckets[i];
-	buckets[i] = region;
+	__atomic_store_n(&buckets[i], region, __ATOMIC_RELAXED);
 	pn_unlock(&locks[i % NLOCKS]);
 }
 
@@ -68,9 +69,25 @@ static struct region *find(const struct ibv_mr *mr, bool and_remove)
 		at = &(*at)->next;
 	found = *at;
 	if (found && and_remove)
-		*at = found->next;
+		__atomic_store_n(at, found->next, __ATOMIC_RELAXED);
 	pn_unlock(&locks[i % NLOCKS]);
 	return found;
+}
+
+/* A program that deregisters a region of ours knows that it was added: no
+ * barrier. Where nothing was ever added no lock is taken, so none is held when
+ * a process forks that has no handler yet (set_up_once()). */
+bool pn_ibv_region_is_ours(const struct ibv_mr *mr)
+{
+	return __atomic_load_n(&buckets[bucket_of(mr)], __ATOMIC_RELAXED) &&
+	       find(mr, false);
+}
+
+/* A look-up may have been under way in another thread. It changes nothing. */
+void pn_ibv_regions_in_child(void)
+{
+	for (unsigned i = 0; i < NLOCKS; i++)
+		locks[i] = (struct pn_mutex){ PTHREAD_MUTEX_INITIALIZER };
 }
 
 /* --- opening ---------------------------------------------------------------
@@ -107,41 +124,73 @@ static void fill(struct region *region, const struct pn_ibv_request *r,
 	region->verbs_access = (int)r->access;
 }
 
-/* Registers for this region alone. The deregistration of a pin, even of one
- * that bypasses the cache, may come after its unpin; this one does not. */
-static int register_alone(struct region *region, const struct pn_ibv_request *r,
-			  unsigned access)
+static int pin_with(struct region *region, const struct pn_ibv_request *r,
+		    unsigned flags)
 {
-	struct pinion_registration_info info = { .size = sizeof(info) };
-	int ret = pinion_device_register(region->context, r->addr, r->len,
-					 access, &region->registration);
-
-	if (ret)
-		return ret;
-	pn_assert(!pinion_registration_query(region->registration, &info));
-	fill(region, r, info.handle);
-	return 0;
+	flags |= r->access & (IBV_ACCESS_LOCAL_WRITE | PN_IBV_REMOTE);
+	return pinion_pin(region->context, r->addr, r->len, flags,
+			  &region->pin);
 }
 
+/* Whether memory that peers can reach is pinned with the key of a window. The
+ * registration has the exact bytes, too: rxe (Linux 6.1) checks accesses by the
+ * bounds of the registration, not of the window. The cache gives exact bytes to
+ * pins with remote access; the context leaves the right itself out. */
+static bool pin_behind_window(struct region *region,
+			      const struct pn_ibv_request *r)
+{
+	unsigned exact = (r->access & IBV_ACCESS_LOCAL_WRITE) |
+			 PINION_ACCESS_REMOTE_READ;
+	struct pinion_context *context = pn_ibv_context(
+		region->domain,
+		IBV_ACCESS_MW_BIND | (r->access & IBV_ACCESS_RELAXED_ORDERING));
+
+	if (!context ||
+	    pinion_pin(context, r->addr, r->len, exact, &region->pin))
+		return false;
+	if (has_exact_bytes(&region->pin))
+		region->window = pn_ibv_window_open(pn_ibv_domain_windows(
+							    region->domain),
+						    region->pin.handle, r,
+						    &region->mr.rkey);
+	if (!region->window) {
+		pinion_unpin(context, &region->pin);
+		return false;
+	}
+	region->context = context;
+	return true;
+}
+
+/* The choice learns whether the memory was registered anew. */
+static bool pin_with_window(struct region *region,
+			    const struct pn_ibv_request *r)
+{
+	struct pn_ibv_choice *choice = pn_ibv_domain_choice(region->domain);
+	unsigned before = pn_ibv_choice_count();
+	bool worked = pin_behind_window(region, r);
+
+	if (choice)
+		pn_ibv_choice_used(choice, r, worked, before);
+	return worked;
+}
+
+/* A pin with remote access that bypasses the cache is deregistered when its
+ * unpin returns. */
 static int pin(struct region *region, const struct pn_ibv_request *r)
 {
-	const unsigned access =
-		r->access & (IBV_ACCESS_LOCAL_WRITE | PN_IBV_REMOTE);
-	bool remote = access & PN_IBV_REMOTE;
+	bool remote = r->access & PN_IBV_REMOTE;
 	int ret;
 
-	if (remote && !pn_ibv_keeps_remote(region->domain))
-		return register_alone(region, r, access);
-	ret = pinion_pin(region->context, r->addr, r->len, access,
-			 &region->pin);
-	if (ret)
-		return ret;
-	if (!remote || has_exact_bytes(&region->pin)) {
-		fill(region, r, region->pin.handle);
+	if (remote && pn_ibv_wants_window(region->domain, r) &&
+	    pin_with_window(region, r))
 		return 0;
-	}
+	if (remote && !pn_ibv_keeps_remote(region->domain))
+		return pin_with(region, r, PINION_PIN_BYPASS);
+	ret = pin_with(region, r, 0);
+	if (ret || !remote || has_exact_bytes(&region->pin))
+		return ret;
 	pinion_unpin(region->context, &region->pin);
-	return register_alone(region, r, access);
+	return pin_with(region, r, PINION_PIN_BYPASS);
 }
 
 struct ibv_mr *pn_ibv_region_open(const struct pn_ibv_request *r)
@@ -151,16 +200,21 @@ struct ibv_mr *pn_ibv_region_open(const struct pn_ibv_request *r)
 					       : NULL;
 	struct pinion_context *context =
 		domain ? pn_ibv_context(domain, r->access) : NULL;
-	struct region *region = context ? calloc(1, sizeof(*region)) : NULL;
+	/* glibc's calloc() leaves the thread's own cache aside. */
+	struct region *region = context ? malloc(sizeof(*region)) : NULL;
+	uint32_t key;
 
 	if (!region)
 		return NULL;
-	region->domain = domain;
-	region->context = context;
+	*region = (struct region){ .domain = domain, .context = context };
 	if (pin(region, r)) {
 		free(region);
 		return NULL;
 	}
+	key = region->mr.rkey;
+	fill(region, r, region->pin.handle);
+	if (region->window)
+		region->mr.rkey = key;
 	pn_ibv_domain_ref(domain);
 	add(region);
 	return &region->mr;
@@ -169,15 +223,26 @@ struct ibv_mr *pn_ibv_region_open(const struct pn_ibv_request *r)
 /* --- closing ---------------------------------------------------------------
  */
 
+/* No key of a window works after success. */
+static int end_key(struct region *region)
+{
+	int ret;
+
+	if (!region->window || !region->domain || pn_ibv_ended())
+		return 0;
+	ret = pn_ibv_window_close(pn_ibv_domain_windows(region->domain),
+				  region->window, region->pin.handle);
+	if (!ret)
+		region->window = NULL;
+	return ret;
+}
+
+/* After end_key(). */
 static void unpin(struct region *region)
 {
 	if (!region->domain || pn_ibv_ended())
 		return;
-	if (region->registration)
-		pinion_device_deregister(region->registration);
-	else
-		pinion_unpin(region->context, &region->pin);
-	region->registration = NULL;
+	pinion_unpin(region->context, &region->pin);
 	pn_ibv_domain_unref(region->domain);
 	region->domain = NULL;
 }
@@ -188,7 +253,8 @@ bool pn_ibv_region_close(struct ibv_mr *mr, int *ret)
 
 	if (!region)
 		return false;
-	*ret = region->real ? pn_ibv_real()->ibv_dereg_mr(region->real) : 0;
+	*ret = region->real ? pn_ibv_real()->ibv_dereg_mr(region->real)
+			    : -end_key(region);
 	if (*ret) {
 		add(region);
 		return true;
@@ -205,8 +271,11 @@ void pn_ibv_regions_orphan(const struct pn_ibv_domain *domain,
 		for (struct region *r = buckets[i]; r; r = r->next) {
 			if (domain && r->domain != domain)
 				continue;
-			if (and_unpin)
+			/* All keys end with the adapter. */
+			if (and_unpin) {
+				(void)end_key(r);
 				unpin(r);
+			}
 			r->domain = NULL;
 		}
 }
@@ -252,6 +321,10 @@ bool pn_ibv_region_change(struct ibv_mr *mr, int flags,
 	*ret = IBV_REREG_MR_ERR_INPUT;
 	if (!real)
 		return true;
+	if (end_key(region)) {
+		pn_ibv_real()->ibv_dereg_mr(real);
+		return true;
+	}
 	if (region->real)
 		pn_ibv_real()->ibv_dereg_mr(region->real);
 	unpin(region);

@@ -12,6 +12,7 @@
 
 static struct CUctx_st primaries[MAX_DEVICES]; /* standin_lock */
 static uint64_t next_id = 1;
+static pn_cu_context contexts; /* standin_lock: all that ever were */
 static __thread pn_cu_context stack[MAX_DEPTH];
 static __thread unsigned depth;
 __thread pn_cu_result entered_context_;
@@ -157,8 +158,17 @@ pn_cu_result standin_check_context(void)
 	return alive ? 0 : PN_CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+pn_cu_context standin_contexts(void)
+{
+	return contexts;
+}
+
 static void revive_locked(pn_cu_context context, int device)
 {
+	if (context->magic != MAGIC) {
+		context->next = contexts;
+		contexts = context;
+	}
 	context->magic = MAGIC;
 	context->device = device;
 	context->alive = true;

@@ -61,7 +61,7 @@ static pn_cu_result start(struct copy c)
 	if (!find_end(&op->dst, span(op->dst_pitch, op), c.dst, &dst) ||
 	    !find_end(&op->src, span(op->src_pitch, op), c.src, &src))
 		return PN_CUDA_ERROR_INVALID_VALUE;
-	op->late = dst == PINNED || src == PINNED;
+	op->late = dst == PINNED || src == PINNED || !c.sync;
 	if (src == PAGEABLE && !captured)
 		op->snapshot = snapshot(op);
 	result = stream_add(c.stream, op, c.sync || dst == PAGEABLE);
@@ -206,6 +206,27 @@ ASYNC(cuMemcpyDtoDAsync_v2,
 SYNC(cuMemcpy2D_v2, (const struct pn_cu_memcpy2d *copy), copy_2d(copy))
 SYNC(cuMemcpy2DUnaligned_v2, (const struct pn_cu_memcpy2d *copy), copy_2d(copy))
 ASYNC(cuMemcpy2DAsync_v2, (const struct pn_cu_memcpy2d *copy), copy_2d(copy))
+
+/* Attributes say when sources are read: as with separate copies. */
+STANDIN_API pn_cu_result cuMemcpyBatchAsync(pn_cu_deviceptr *dsts,
+					    pn_cu_deviceptr *srcs,
+					    size_t *bytes, size_t n,
+					    void *attrs, size_t *indexes,
+					    size_t nattrs, size_t *failed,
+					    pn_cu_stream stream)
+{
+	pn_cu_result ret = PN_CUDA_SUCCESS;
+
+	ENTER_CONTEXT(cuMemcpyBatchAsync);
+	(void)attrs;
+	(void)indexes;
+	(void)nattrs;
+	for (size_t i = 0; !ret && i < n; i++) {
+		*failed = i;
+		ret = copy_on(flat(dsts[i], srcs[i], bytes[i]), stream);
+	}
+	return ret;
+}
 
 STANDIN_API pn_cu_result cuMemsetD8Async(pn_cu_deviceptr dst,
 					 unsigned char value, size_t bytes,

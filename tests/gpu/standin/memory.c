@@ -29,7 +29,7 @@ static struct {
 	unsigned nallocations;
 	struct registration registrations[MAX_REGISTERED];
 	unsigned nregistrations;
-	uint64_t next_id, faults;
+	uint64_t next_id, faults, pinned_pages;
 	size_t registered_bytes;
 } mem = { .fd = -1 };
 
@@ -247,6 +247,29 @@ static void insert_allocation(unsigned i, struct allocation a)
 	mem.nallocations++;
 }
 
+static size_t used_locked(void)
+{
+	size_t used = 0;
+
+	for (unsigned i = 0; i < mem.nallocations; i++)
+		used += mem.allocations[i].bytes;
+	return used;
+}
+
+pn_cu_result memory_check_reserve(void)
+{
+	size_t reserve = (size_t)standin_option(OPT_RESERVE_KIB) << 10;
+	pn_cu_result result = 0;
+
+	if (!reserve)
+		return 0;
+	pthread_mutex_lock(&standin_lock);
+	if (used_locked() + reserve > mem.device_bytes)
+		result = PN_CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_unlock(&standin_lock);
+	return result;
+}
+
 /* First fit in the device's part. */
 static pn_cu_result allocate_locked(size_t bytes, uintptr_t *out)
 {
@@ -323,12 +346,11 @@ STANDIN_API pn_cu_result cuMemFree_v2(pn_cu_deviceptr at)
 
 STANDIN_API pn_cu_result cuMemGetInfo_v2(size_t *unused, size_t *total)
 {
-	size_t used = 0;
+	size_t used;
 
 	ENTER_CONTEXT(cuMemGetInfo_v2);
 	pthread_mutex_lock(&standin_lock);
-	for (unsigned i = 0; i < mem.nallocations; i++)
-		used += mem.allocations[i].bytes;
+	used = used_locked();
 	pthread_mutex_unlock(&standin_lock);
 	*total = mem.device_bytes;
 	*unused = used < mem.device_bytes ? mem.device_bytes - used : 0;
@@ -395,6 +417,7 @@ static pn_cu_result register_locked(struct registration r)
 	mem.registrations[i] = r;
 	mem.nregistrations++;
 	mem.registered_bytes += r.bytes;
+	mem.pinned_pages += (r.at % PAGE + r.bytes + PAGE - 1) / PAGE;
 	return 0;
 }
 
@@ -422,6 +445,9 @@ STANDIN_API pn_cu_result cuMemHostRegister_v2(void *at, size_t bytes,
 	if (!at || !bytes || flags & ~0xfu || is_device((uintptr_t)at) ||
 	    (uintptr_t)at + bytes < (uintptr_t)at)
 		return PN_CUDA_ERROR_INVALID_VALUE;
+	result = memory_check_reserve();
+	if (result)
+		return result;
 	pthread_mutex_lock(&standin_lock);
 	result = register_locked((struct registration){
 		.at = (uintptr_t)at,
@@ -673,21 +699,75 @@ void memory_drop_context(pn_cu_context context)
 	}
 }
 
-/* Counters: registrations, registered_bytes, allocations, faults. */
+static uint64_t get_locked(const char *name)
+{
+	const struct {
+		const char *name;
+		uint64_t value;
+	} counters[] = {
+		{ "registrations", mem.nregistrations },
+		{ "registered_bytes", mem.registered_bytes },
+		{ "pinned_pages", mem.pinned_pages },
+		{ "allocations", mem.nallocations },
+		{ "faults", mem.faults },
+		{ "streams", stream_count() },
+		{ "events", event_count() },
+		{ "failed", standin_failed() },
+		{ "refused", standin_refused() },
+	};
+
+	for (unsigned i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
+		if (!strcmp(name, counters[i].name))
+			return counters[i].value;
+	return UINT64_MAX;
+}
+
+/* The counters above: what there is now; faults, failed, refused (calls before
+ * cuInit() and in a child) and pinned_pages (that were ever pinned): since the
+ * start. */
 STANDIN_API uint64_t pinion_standin_get(const char *name);
 STANDIN_API uint64_t pinion_standin_get(const char *name)
 {
-	uint64_t value = UINT64_MAX;
+	uint64_t value;
 
 	pthread_mutex_lock(&standin_lock);
-	if (!strcmp(name, "registrations"))
-		value = mem.nregistrations;
-	else if (!strcmp(name, "registered_bytes"))
-		value = mem.registered_bytes;
-	else if (!strcmp(name, "allocations"))
-		value = mem.nallocations;
-	else if (!strcmp(name, "faults"))
-		value = mem.faults;
+	value = get_locked(name);
 	pthread_mutex_unlock(&standin_lock);
 	return value;
+}
+
+/* Reads or writes memory of the GPU when its streams have nothing to do,
+ * without a call of the driver: nothing is counted and nothing fails. 0; -1:
+ * there is no such memory. */
+static int access_memory(char *host, uintptr_t at, size_t bytes, bool write)
+{
+	struct allocation *a;
+	pn_cu_context context = NULL;
+	int ret;
+
+	pthread_mutex_lock(&standin_lock);
+	a = allocation_at(at);
+	if (a && bytes <= a->bytes - (at - a->at))
+		context = a->context;
+	pthread_mutex_unlock(&standin_lock);
+	if (!context)
+		return -1;
+	stream_wait_idle(context);
+	ret = write ? write_memory(at, host, bytes)
+		    : read_memory(at, host, bytes);
+	return ret ? -1 : 0;
+}
+
+STANDIN_API int pinion_standin_peek(void *to, uintptr_t at, size_t bytes);
+STANDIN_API int pinion_standin_peek(void *to, uintptr_t at, size_t bytes)
+{
+	return access_memory(to, at, bytes, false);
+}
+
+STANDIN_API int pinion_standin_poke(const void *from, uintptr_t at,
+				    size_t bytes);
+STANDIN_API int pinion_standin_poke(const void *from, uintptr_t at,
+				    size_t bytes)
+{
+	return access_memory((char *)from, at, bytes, true);
 }

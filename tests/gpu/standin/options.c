@@ -29,18 +29,25 @@ static struct {
 	[OPT_COPY_MIB_S] = { "copy_mib_s", 0 }, /* 0: no declared cost */
 	[OPT_MEMOPS] = { "memops", 1 },		/* stream wait and write */
 	[OPT_NUMA_NODE] = { "numa_node", 0 },
+	/* with less memory of the GPU left: no stream, event, registration */
+	[OPT_RESERVE_KIB] = { "reserve_kib", 0 },
 };
 
 /* fail=SYMBOL/N/CODE: the Nth call from now on returns CODE; N of 0: every
- * one. */
+ * one; N+: that one and all later ones. A SYMBOL of '*' counts the calls of all
+ * functions. fail=none: none any more. */
 static struct failure {
 	char symbol[64];
 	uint64_t at; /* of the call's count; 0: always */
+	bool for_ever;
 	pn_cu_result code;
 } failures[MAX_FAILURES];
 static unsigned nfailures;
+static uint64_t nfailed; /* calls that returned a planned failure */
+static uint64_t ncalls;	 /* of all functions */
 static struct standin_call *calls;
-static _Atomic pid_t owner; /* who called cuInit(); 0: nobody */
+static _Atomic uint64_t nrefused; /* before cuInit(), or in a child */
+static _Atomic pid_t owner;	  /* who called cuInit(); 0: nobody */
 
 bool standin_inited(void)
 {
@@ -68,6 +75,8 @@ void standin_sleep_ns(uint64_t ns)
 
 static uint64_t count_of(const char *symbol)
 {
+	if (!strcmp(symbol, "*"))
+		return ncalls;
 	for (const struct standin_call *call = calls; call; call = call->next)
 		if (!strcmp(call->name, symbol))
 			return call->count;
@@ -78,14 +87,17 @@ static int set_failure(const char *text)
 {
 	struct failure *failure = &failures[nfailures];
 	unsigned long long at;
+	int n = 0;
 
 	if (!strcmp(text, "none")) {
 		nfailures = 0;
 		return 0;
 	}
 	if (nfailures == MAX_FAILURES ||
-	    sscanf(text, "%63[^/]/%llu/%d", failure->symbol, &at,
-		   &failure->code) != 3)
+	    sscanf(text, "%63[^/]/%llu%n", failure->symbol, &at, &n) != 2)
+		return -1;
+	failure->for_ever = text[n] == '+';
+	if (sscanf(text + n + failure->for_ever, "/%d", &failure->code) != 1)
 		return -1;
 	failure->at = at ? count_of(failure->symbol) + at : 0;
 	nfailures++;
@@ -127,7 +139,7 @@ STANDIN_API int pinion_standin_set(const char *text)
 	return ret;
 }
 
-/* How often a function was called: by its name. */
+/* How often a function was called: by its name; "*": all functions. */
 STANDIN_API uint64_t pinion_standin_calls(const char *symbol);
 STANDIN_API uint64_t pinion_standin_calls(const char *symbol)
 {
@@ -139,21 +151,44 @@ STANDIN_API uint64_t pinion_standin_calls(const char *symbol)
 	return count;
 }
 
+static bool fails(const struct failure *f, const struct standin_call *call)
+{
+	bool any = f->symbol[0] == '*';
+	uint64_t count = any ? ncalls : call->count;
+
+	if (!any && strcmp(f->symbol, call->name) != 0)
+		return false;
+	return !f->at || count == f->at || (f->for_ever && count > f->at);
+}
+
 static pn_cu_result planned(const struct standin_call *call)
 {
 	for (unsigned i = 0; i < nfailures; i++)
-		if (!strcmp(failures[i].symbol, call->name) &&
-		    (!failures[i].at || failures[i].at == call->count))
+		if (fails(&failures[i], call)) {
+			nfailed++;
 			return failures[i].code;
+		}
 	return 0;
+}
+
+uint64_t standin_failed(void)
+{
+	return nfailed;
+}
+
+uint64_t standin_refused(void)
+{
+	return nrefused;
 }
 
 pn_cu_result standin_enter(struct standin_call *call)
 {
 	pn_cu_result result;
 
-	if (owner != getpid())
+	if (owner != getpid()) {
+		nrefused++;
 		return PN_CUDA_ERROR_NOT_INITIALIZED;
+	}
 	pthread_mutex_lock(&standin_lock);
 	if (!call->listed) {
 		call->next = calls;
@@ -161,6 +196,7 @@ pn_cu_result standin_enter(struct standin_call *call)
 		call->listed = true;
 	}
 	call->count++;
+	ncalls++;
 	result = planned(call);
 	pthread_mutex_unlock(&standin_lock);
 	return result;

@@ -33,7 +33,8 @@
  * Control: the environment variable STANDIN_OPTIONS, or pinion_standin_set(),
  * takes "name=value,..." (options.c lists the names); pinion_standin_get()
  * returns a counter. pinion_standin_after() has something happen at the end of
- * a call.
+ * a call. pinion_standin_peek() and _poke() read and write the GPU's memory
+ * without a call of the driver.
  *
  * Threads: any. standin_lock protects everything except the ring, which has a
  * lock of its own, taken after standin_lock or alone. A registration holds
@@ -71,6 +72,7 @@ enum standin_option {
 	OPT_COPY_MIB_S,
 	OPT_MEMOPS,
 	OPT_NUMA_NODE,
+	OPT_RESERVE_KIB,
 	OPT_COUNT,
 };
 
@@ -94,6 +96,8 @@ void standin_leave(const char *symbol);
 bool standin_inited(void);
 void standin_set_inited(void);
 void standin_sleep_ns(uint64_t ns);
+uint64_t standin_failed(void); /* standin_lock: planned failures so far */
+uint64_t standin_refused(void);
 
 #define ENTER(symbol)                                                   \
 	do {                                                            \
@@ -158,6 +162,8 @@ pn_cu_result memory_copy(struct memory_end dst, struct memory_end src,
 			 size_t bytes);
 pn_cu_result memory_set(uintptr_t at, unsigned char value, size_t bytes);
 void memory_drop_context(pn_cu_context context);
+/* 2 where the option reserve_kib leaves no memory for what a call creates. */
+pn_cu_result memory_check_reserve(void);
 int memory_init(void);
 
 /* --- context.c ------------------------------------------------------------ */
@@ -170,6 +176,7 @@ struct CUctx_st {
 	uint64_t id;
 	struct CUstream_st *streams; /* all, linked */
 	struct CUstream_st *legacy;
+	struct CUctx_st *next; /* all that ever were */
 };
 
 extern __thread pn_cu_result entered_context_;
@@ -177,6 +184,8 @@ extern __thread pn_cu_result entered_context_;
 /* 0; 201: none is current; 709: it was destroyed. */
 pn_cu_result standin_check_context(void);
 pn_cu_context standin_current(void);
+/* standin_lock: the first of all contexts. */
+pn_cu_context standin_contexts(void);
 
 /* --- stream.c ------------------------------------------------------------- */
 
@@ -219,5 +228,8 @@ pn_cu_result stream_check_unsafe(void);
 
 void stream_wait_idle(pn_cu_context context);
 void stream_drop_context(pn_cu_context context);
+/* standin_lock: those that exist now; default streams do not count. */
+uint64_t stream_count(void);
+uint64_t event_count(void);
 
 #endif

@@ -43,6 +43,7 @@ struct CUevent_st {
 };
 
 static uint64_t next_ticket = 1; /* standin_lock, as all here */
+static uint64_t nstreams;	 /* that were created and not destroyed */
 static struct CUgraph_st *captures;
 static struct CUevent_st *events;
 static __thread int thread_mode = PN_CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -86,8 +87,16 @@ static struct CUstream_st *per_thread_locked(pn_cu_context context)
 	return s;
 }
 
-/* NULL: no such stream of the current context. (The driver takes streams of
- * other contexts, too, for some calls; nothing here needs that.) */
+static struct CUstream_st *find_in_locked(pn_cu_context context,
+					  pn_cu_stream handle)
+{
+	for (struct CUstream_st *s = context->streams; s; s = s->next)
+		if (s == handle && !s->dying)
+			return s;
+	return NULL;
+}
+
+/* NULL: no such stream of the current context. */
 static struct CUstream_st *find_locked(pn_cu_stream handle)
 {
 	pn_cu_context context = standin_current();
@@ -96,10 +105,18 @@ static struct CUstream_st *find_locked(pn_cu_stream handle)
 		return legacy_locked(context);
 	if (handle == PN_CU_STREAM_PER_THREAD)
 		return per_thread_locked(context);
-	for (struct CUstream_st *s = context->streams; s; s = s->next)
-		if (s == handle && !s->dying)
-			return s;
-	return NULL;
+	return find_in_locked(context, handle);
+}
+
+/* For the calls that take streams of other contexts, too: copies, and the
+ * question for the context. */
+static struct CUstream_st *find_anywhere_locked(pn_cu_stream handle)
+{
+	struct CUstream_st *s = find_locked(handle);
+
+	for (pn_cu_context c = standin_contexts(); !s && c; c = c->next)
+		s = find_in_locked(c, handle);
+	return s;
 }
 
 /* --- running -------------------------------------------------------------- */
@@ -296,6 +313,7 @@ static void start_locked(struct CUstream_st *s)
 static void kill_locked(struct CUstream_st *s)
 {
 	s->dying = true;
+	nstreams -= !s->legacy && !s->per_thread;
 	if (s->started) {
 		pthread_cond_broadcast(&standin_changed);
 		return;
@@ -351,7 +369,7 @@ bool stream_captures(pn_cu_stream stream)
 	bool captured;
 
 	pthread_mutex_lock(&standin_lock);
-	s = find_locked(stream);
+	s = find_anywhere_locked(stream);
 	captured = s && s->capture;
 	pthread_mutex_unlock(&standin_lock);
 	return captured;
@@ -519,7 +537,8 @@ pn_cu_result stream_add(pn_cu_stream stream, const struct op *op, bool wait)
 	uint64_t ticket;
 
 	pthread_mutex_lock(&standin_lock);
-	s = find_locked(stream);
+	s = op->kind == OP_COPY ? find_anywhere_locked(stream)
+				: find_locked(stream);
 	result = s ? check_implicit_locked(s) : PN_CUDA_ERROR_INVALID_HANDLE;
 	if (!result && s->capture) {
 		result = capture_locked(s->capture, op);
@@ -535,11 +554,17 @@ pn_cu_result stream_add(pn_cu_stream stream, const struct op *op, bool wait)
 
 STANDIN_API pn_cu_result cuStreamCreate(pn_cu_stream *out, unsigned flags)
 {
+	pn_cu_result result;
+
 	ENTER_CONTEXT(cuStreamCreate);
 	if (flags & ~PN_CU_STREAM_NON_BLOCKING)
 		return PN_CUDA_ERROR_INVALID_VALUE;
+	result = memory_check_reserve();
+	if (result)
+		return result;
 	pthread_mutex_lock(&standin_lock);
 	*out = new_stream_locked(standin_current(), flags);
+	nstreams++;
 	pthread_mutex_unlock(&standin_lock);
 	return 0;
 }
@@ -614,7 +639,7 @@ STANDIN_API pn_cu_result cuStreamGetCtx(pn_cu_stream stream, pn_cu_context *out)
 
 	ENTER_CONTEXT(cuStreamGetCtx);
 	pthread_mutex_lock(&standin_lock);
-	s = find_locked(stream);
+	s = find_anywhere_locked(stream);
 	if (s)
 		*out = s->context;
 	pthread_mutex_unlock(&standin_lock);
@@ -649,6 +674,20 @@ void stream_wait_idle(pn_cu_context context)
 	pthread_mutex_unlock(&standin_lock);
 }
 
+uint64_t stream_count(void)
+{
+	return nstreams;
+}
+
+uint64_t event_count(void)
+{
+	uint64_t n = 0;
+
+	for (const struct CUevent_st *e = events; e; e = e->next)
+		n++;
+	return n;
+}
+
 void stream_drop_context(pn_cu_context context)
 {
 	struct CUstream_st *s, *next;
@@ -672,8 +711,13 @@ void stream_drop_context(pn_cu_context context)
 
 STANDIN_API pn_cu_result cuEventCreate(pn_cu_event *out, unsigned flags)
 {
+	pn_cu_result result;
+
 	ENTER_CONTEXT(cuEventCreate);
 	(void)flags;
+	result = memory_check_reserve();
+	if (result)
+		return result;
 	*out = calloc(1, sizeof(**out));
 	(*out)->refs = 1;
 	(*out)->context = standin_current();

@@ -177,6 +177,59 @@ static void what_was_sent_arrives_though_its_sender_closes(void **state)
 	pair_close(&pair);
 }
 
+/* A receive that names a peer does not connect to it. So the peer need not be
+ * there yet: here its endpoint is opened again before it sends. */
+static void a_receive_waits_for_a_peer_that_is_not_there_yet(void **state)
+{
+	char in[8] = "", out[8] = "hello";
+	struct pinion_message m = any(in, 8);
+	struct pinion_request *receive, *send;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	m.peer = pair.to_b;
+	assert_ok(pinion_recv(pair.a.ep, &m, &receive));
+	reopen(&pair.b);
+	assert_ok(pinion_peer_add(pair.b.ep, &pair.a.address, &pair.to_a));
+	m = any(out, 8);
+	m.peer = pair.to_a;
+	assert_ok(pinion_send(pair.b.ep, &m, &send));
+	assert_ok(finish(&pair, pair.b.ep, send).status);
+	assert_ok(finish(&pair, pair.a.ep, receive).status);
+	assert_string_equal(in, "hello");
+	pair_close(&pair);
+}
+
+/* For the same reason it does not learn that the peer is gone, until something
+ * is sent there. */
+static void a_receive_ends_when_a_send_finds_the_peer_gone(void **state)
+{
+	char in[8];
+	struct pinion_message m = any(in, 8);
+	struct pinion_request *receive, *send;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, NULL);
+	m.peer = pair.to_b;
+	assert_ok(pinion_recv(pair.a.ep, &m, &receive));
+	pinion_endpoint_close(pair.b.ep);
+	pinion_close(pair.b.context);
+	for (unsigned i = 0; i < 100; i++)
+		assert_int_equal(pinion_test(pair.a.ep, receive, NULL),
+				 -EAGAIN);
+	assert_false(pair.to_b->connected);
+	m = any(NULL, 0);
+	m.peer = pair.to_b;
+	assert_ok(pinion_send(pair.a.ep, &m, &send));
+	assert_int_equal(pinion_wait(pair.a.ep, send, PINION_FOREVER, NULL),
+			 -ECONNRESET);
+	assert_int_equal(pinion_wait(pair.a.ep, receive, PINION_FOREVER, NULL),
+			 -ECONNRESET);
+	end_close(&pair.a);
+}
+
 /* --- on sim --------------------------------------------------------------- */
 
 /* Rank 1 stays open while rank 0 closes and opens its endpoint again and again.
@@ -379,6 +432,39 @@ static void operations_left_behind_harm_nobody(void **state)
 	pn_log_set_level(PN_LOG_WARN);
 }
 
+/* The device closes with the operations: their memory is freed, says the
+ * leak checker. */
+static void leave_behind_for_good(struct rank *rank)
+{
+	struct party_attr attr = { .protocol = PN_PROTOCOL_CACHED };
+	uint8_t buf[64] = { 0 };
+	struct pinion_message m = any(buf, sizeof(buf));
+	struct pinion_request *r;
+	struct party party;
+
+	for (unsigned life = 0; life < LIVES; life++) {
+		if (!party_open(&party, rank, &attr))
+			return;
+		m.peer = party.peers[0];
+		RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &r));
+		close_unsettled(&party);
+	}
+}
+
+static void operations_end_with_their_device(void **state)
+{
+	struct ranks run = { .how = "sim",
+			     .spec = "sim:cost=cx5",
+			     .script = "delay 30 s",
+			     .nranks = 1,
+			     .fn = leave_behind_for_good };
+
+	(void)state;
+	pn_log_set_level(PN_LOG_NONE);
+	assert_true(ranks_run(&run));
+	pn_log_set_level(PN_LOG_WARN);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -387,10 +473,13 @@ int main(void)
 		TEST(a_peer_that_was_opened_again_can_be_added_again),
 		TEST(what_was_under_way_ends_at_the_other_side),
 		TEST(what_was_sent_arrives_though_its_sender_closes),
+		TEST(a_receive_waits_for_a_peer_that_is_not_there_yet),
+		TEST(a_receive_ends_when_a_send_finds_the_peer_gone),
 		TEST(every_protocol_outlives_its_endpoint),
 		TEST(rails_that_are_late_lead_to_the_right_life),
 		TEST(who_came_and_went_unseen_is_known_to_be_gone),
 		TEST(operations_left_behind_harm_nobody),
+		TEST(operations_end_with_their_device),
 	};
 
 	return RUN_TESTS(tests);

@@ -18,7 +18,10 @@
 
 static void endpoints_are_opened_from_good_arguments_only(void **state)
 {
-	struct pinion_endpoint_attr attr = { .size = sizeof(attr), .flags = 2 };
+	struct pinion_endpoint_attr attr = {
+		.size = sizeof(attr),
+		.flags = PINION_ENDPOINT_PROGRESS_AUTO << 1,
+	};
 	const char *const options[] = { "log=none", "segment=3000", NULL };
 	struct pinion_attr odd = { .size = sizeof(odd), .options = options };
 	struct pinion_endpoint *ep = NULL;
@@ -555,6 +558,54 @@ static void a_short_message_can_be_injected(void **state)
 	end_close(&self);
 }
 
+/* 64 bits of data arrive with messages of every protocol: injected, eager, and
+ * long ones, also where the message waits for its receive. */
+static void data_of_64_bits_arrives_with_messages_of_all_lengths(void **state)
+{
+	static const size_t lens[] = { 0, 8, 3000, 100000, 3 << 20 };
+	static char out[3 << 20], in[3 << 20];
+	struct pinion_message m = { .size = sizeof(m),
+				    .buf = out,
+				    .flags = PINION_MESSAGE_DATA,
+				    .data = 0x89abcdef,
+				    .data_high = 0x01234567 };
+	struct pinion_message receive = { .size = sizeof(receive), .buf = in };
+	struct pinion_request *sent = NULL, *received = NULL;
+	struct pinion_completion end;
+	struct end self;
+
+	(void)state;
+	end_open(&self, NULL);
+	assert_ok(pinion_peer_add(self.ep, &self.address, &m.peer));
+	for (unsigned i = 0; i < 2 * PN_ARRAY_LEN(lens); i++) {
+		m.len = receive.len = lens[i / 2];
+		if (i % 2)
+			assert_ok(pinion_recv(self.ep, &receive, &received));
+		assert_ok(pinion_send(self.ep, &m, &sent));
+		if (!(i % 2)) {
+			while (pinion_probe(self.ep, &receive, &end, NULL))
+				;
+			assert_int_equal(end.data, 0x89abcdef);
+			assert_int_equal(end.data_high, 0x01234567);
+			assert_ok(pinion_recv(self.ep, &receive, &received));
+		}
+		assert_ok(pinion_wait(self.ep, received, PINION_FOREVER, &end));
+		assert_ok(pinion_wait(self.ep, sent, PINION_FOREVER, NULL));
+		assert_int_equal(end.flags, PINION_COMPLETION_DATA);
+		assert_int_equal(end.data, 0x89abcdef);
+		assert_int_equal(end.data_high, 0x01234567);
+	}
+	m.len = 8;
+	assert_ok(pinion_inject(self.ep, &m));
+	receive.len = 8;
+	assert_ok(pinion_recv(self.ep, &receive, &received));
+	assert_ok(pinion_wait(self.ep, received, PINION_FOREVER, &end));
+	assert_int_equal(end.data_high, 0x01234567);
+	m.reserved = 1;
+	assert_int_equal(pinion_send(self.ep, &m, NULL), -EINVAL);
+	end_close(&self);
+}
+
 /* Injecting again is enough: the program need not poll. */
 static void injecting_again_and_again_connects(void **state)
 {
@@ -1077,6 +1128,7 @@ int main(void)
 		TEST(a_multi_receive_takes_what_came_before),
 		TEST(a_multi_receive_is_canceled_but_for_what_came),
 		TEST(a_short_message_can_be_injected),
+		TEST(data_of_64_bits_arrives_with_messages_of_all_lengths),
 		TEST(injecting_again_and_again_connects),
 		TEST(a_long_message_is_never_injected),
 		TEST(a_send_canceled_in_the_queue_never_arrives),

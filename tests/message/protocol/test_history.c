@@ -21,11 +21,14 @@ static int close_history(void **state)
 	return 0;
 }
 
+static double keep_uses; /* what keeping a registration costs */
+
 /* Uses the n-th buffer; returns the further uses that are expected. */
 static double use(unsigned n, size_t len, bool cached)
 {
 	struct pn_use u = { .addr = 0x10000000 + n * UINT64_C(0x4000000),
 			    .len = len,
+			    .keep_uses = keep_uses,
 			    .cached = cached };
 	struct pn_forecast forecast;
 
@@ -125,6 +128,22 @@ static void buffers_that_are_freed_after_use_are_not_hoped_for(void **state)
 	assert_true(hopes > 2 && hopes < 20);
 }
 
+/* What is lost by trying again stays a share of the uses. */
+static void costly_registrations_are_tried_again_less_often(void **state)
+{
+	unsigned hopes = 0;
+
+	(void)state;
+	keep_uses = 10;
+	for (unsigned i = 0; i < 10000; i++)
+		if (use(1, LEN, false) >= 2) {
+			keep(1, LEN);
+			hopes++;
+		}
+	keep_uses = 0;
+	assert_true(hopes > 2 && hopes * 10 < 10000 / 50);
+}
+
 static void a_registration_that_lasts_lifts_the_ceiling(void **state)
 {
 	double further = 0;
@@ -144,6 +163,23 @@ static void a_registration_that_lasts_lifts_the_ceiling(void **state)
 /* More buffers than the table has: those that were replaced are new. */
 /* A registration is kept once. To report it again while it stays makes no new
  * forecast. */
+/* The helper deregisters the buffer after each use. */
+static void a_registration_that_the_helper_dropped_is_hoped_for(void **state)
+{
+	struct pn_use u = { .addr = 0x10000000, .len = LEN, .dropped = true };
+	struct pn_forecast forecast;
+
+	(void)state;
+	for (unsigned i = 1; i < 50; i++) {
+		pn_history_use(history, &u, &forecast);
+		assert_true(forecast.uses == i && forecast.further >= 1);
+		pn_history_kept(history, &u, true);
+	}
+	u.dropped = false;
+	pn_history_use(history, &u, &forecast);
+	assert_true(forecast.uses == 1);
+}
+
 static void a_registration_that_stays_is_hoped_for_once(void **state)
 {
 	struct pn_history *mine = history, *other = pn_history_open();
@@ -210,7 +246,10 @@ int main(void)
 		HISTORY_TEST(a_change_of_ways_is_followed),
 		HISTORY_TEST(
 			buffers_that_are_freed_after_use_are_not_hoped_for),
+		HISTORY_TEST(costly_registrations_are_tried_again_less_often),
 		HISTORY_TEST(a_registration_that_lasts_lifts_the_ceiling),
+		HISTORY_TEST(
+			a_registration_that_the_helper_dropped_is_hoped_for),
 		HISTORY_TEST(a_registration_that_stays_is_hoped_for_once),
 		HISTORY_TEST(memory_is_bounded_and_the_newest_are_remembered),
 		HISTORY_TEST(sizes_are_two_for_each_power_of_two),

@@ -177,12 +177,56 @@ static void the_caching_pipeline_is_never_far_behind(void **state)
 	assert_true(!overtaken || overtaken > 50);
 }
 
+/* A message that nobody expects yet, and one that arrives after it. */
+static void be_late(struct rank *rank)
+{
+	const struct party_attr attr = { .protocol = PN_PROTOCOL_READ,
+					 .limits = defaults };
+	static uint8_t bufs[2][MIB];
+	struct pinion_request *request;
+	struct party party;
+	uint64_t word = 0;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	if (rank->rank) {
+		RANK_CHECK(rank,
+			   !party_recv(&party, 0, &word, sizeof(word), 2));
+		RANK_CHECK(rank, !party_recv(&party, 0, bufs[1], MIB, 1));
+	} else {
+		struct pinion_message m = { .size = sizeof(m),
+					    .peer = party.peers[1],
+					    .buf = bufs[0],
+					    .len = MIB,
+					    .tag = 1 };
+
+		RANK_CHECK(rank, !pn_endpoint_send(party.ep, &m, &request));
+		RANK_CHECK(rank,
+			   !party_send(&party, 1, &word, sizeof(word), 2));
+		RANK_CHECK(rank, !pn_endpoint_wait(party.ep, request, NULL));
+	}
+	party_barrier(&party);
+	party_close(&party);
+}
+
+static void keys_of_unexpected_messages_exist_without_data(void **state)
+{
+	struct ranks run = { .how = "sim",
+			     .spec = "sim:cost=cx5,data=none",
+			     .nranks = 2,
+			     .fn = be_late };
+
+	(void)state;
+	assert_true(ranks_run(&run));
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(the_same_run_takes_the_same_time),
 		TEST(without_reuse_the_pipeline_beats_leaving_pinned),
 		TEST(the_caching_pipeline_is_never_far_behind),
+		TEST(keys_of_unexpected_messages_exist_without_data),
 	};
 
 	if (argc > 1 && atoi(argv[1]) > 0)
