@@ -219,6 +219,17 @@ bool register_region(struct side *s, struct region r, struct fid_mr **mr)
 	return true;
 }
 
+bool close_region(struct fid_mr *mr)
+{
+	int ret = -FI_EBUSY;
+
+	/* Each call waits for a second. */
+	for (int i = 0; i < 100 && ret == -FI_EBUSY; i++)
+		ret = fi_close(&mr->fid);
+	NEED(!ret);
+	return true;
+}
+
 struct window window_of(const struct side *s, void *buf, struct fid_mr *mr)
 {
 	bool virtual = s->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;

@@ -125,6 +125,9 @@ bool next_error(struct fid_cq *cq, struct fi_cq_err_entry *out);
 bool wait_count(struct fid_cntr *counter, uint64_t n);
 
 bool register_region(struct side *s, struct region r, struct fid_mr **mr);
+/* Closes a region, which waits as long as requests of the peer use its memory:
+ * longer than fi_close() does where the peer gets no processor. */
+bool close_region(struct fid_mr *mr);
 struct window window_of(const struct side *s, void *buf, struct fid_mr *mr);
 /* Receives the window of the other side, which calls swap_bytes(). */
 bool get_window(struct side *s, struct window *theirs);

@@ -431,7 +431,7 @@ static bool expose(struct side *s)
 	mine.key = fi_mr_key(mr);
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
 	NEED(sync_up(s));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	free(memory);
 	return true;
 }
@@ -517,7 +517,7 @@ static bool add_both(struct side *s)
 	}
 	NEED(sync_up(s));
 	NEED(swap_bytes(s, &sum, &theirs, sizeof(sum)));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	if (!s->is_child) {
 		uint64_t n = 2 * ADDS + ADDS / IN_FLIGHT;
 
@@ -614,7 +614,7 @@ static bool expose_read_only(struct side *s)
 	NEED(swap_bytes(s, w, none, sizeof(w)));
 	NEED(sync_up(s));
 	NEED(cell == 4 && fi_cntr_read(counter) == 1);
-	NEED(!fi_close(&mr[0]->fid) && !fi_close(&mr[1]->fid));
+	NEED(close_region(mr[0]) && close_region(mr[1]));
 	NEED(!fi_close(&counter->fid) && !munmap(memory, 4096));
 	return true;
 }

@@ -47,7 +47,7 @@ static bool expose_and_compute(struct side *s)
 	mine.key = fi_mr_key(mr);
 	NEED(compute(s, &mine));
 	NEED(is_filled(buf + 8, LONG_BYTES - 8, 3));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	free(buf);
 	return true;
 }

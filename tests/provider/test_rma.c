@@ -24,7 +24,7 @@ static bool expose(struct side *s, uint8_t *buf, size_t len)
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
 	NEED(sync_up(s));
 	NEED(fi_close(&s->domain->fid) == -FI_EBUSY);
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	return true;
 }
 
@@ -121,7 +121,7 @@ static bool expect_data(struct side *s)
 	NEED(wait_count(s->counters[COUNT_REMOTE_READ], 1));
 	NEED(!fi_cntr_read(s->counters[COUNT_RECV]));
 	NEED(sync_up(s));
-	NEED(!fi_close(&mr->fid) && !fi_close(&counter->fid));
+	NEED(close_region(mr) && !fi_close(&counter->fid));
 	free(buf);
 	return true;
 }
@@ -197,10 +197,10 @@ static bool expose_restricted(struct side *s)
 			     &mr[2]));
 	for (int i = 0; i < 3; i++)
 		mine[i] = window_of(s, buf, mr[i]);
-	NEED(!fi_close(&mr[2]->fid));
+	NEED(close_region(mr[2]));
 	NEED(swap_bytes(s, mine, none, sizeof(mine)));
 	NEED(sync_up(s));
-	NEED(!fi_close(&mr[0]->fid) && !fi_close(&mr[1]->fid));
+	NEED(close_region(mr[0]) && close_region(mr[1]));
 	for (int i = 0; i < 8192; i++)
 		NEED(!buf[i]);
 	return true;
@@ -307,7 +307,7 @@ static bool expose_and_unmap(struct side *s)
 		NEED(is_filled(buf, MAPPED_BYTES, 3));
 		NEED(!munmap(buf, MAPPED_BYTES));
 	}
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	return true;
 }
 
@@ -383,7 +383,7 @@ static bool expose_again(struct side *s)
 	mine = window_of(s, buf, mr);
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
 	NEED(sync_up(s));
-	NEED(is_filled(buf, 2048, 2) && !fi_close(&mr->fid));
+	NEED(is_filled(buf, 2048, 2) && close_region(mr));
 	NEED(!munmap(buf, MAPPED_BYTES));
 	return true;
 }
@@ -423,7 +423,7 @@ static bool expose_and_fail(struct side *s)
 	NEED(is_filled(buf, 2048, 2));
 	NEED(!munmap(buf, MAPPED_BYTES));
 	NEED(sync_up(s) && sync_up(s));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	return true;
 }
 
@@ -575,7 +575,7 @@ static bool write_to_self(struct side *s)
 	NEED(write(s->pipe, &one, 1) == 1);
 	NEED(sync_up(s));
 	NEED(is_filled(buf, PENDING_BYTES, 1));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	free(buf);
 	return true;
 }
@@ -732,7 +732,7 @@ static bool run_random(struct side *s)
 		NEED(finish(s));
 	}
 	NEED(sync_up(s));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	free(exposed);
 	free(slots);
 	return true;

@@ -163,7 +163,7 @@ static bool be_stopped(struct side *s)
 			     &mr));
 	NEED(tell_window(s, buf, mr) && sync_up(s));
 	NEED(is_filled(buf + BYTES - lens[last], lens[last], last));
-	NEED(!fi_close(&mr->fid) && !munmap(buf, BYTES));
+	NEED(close_region(mr) && !munmap(buf, BYTES));
 	return true;
 }
 
@@ -197,7 +197,7 @@ static bool reuse_key(struct side *s)
 						&mr));
 		NEED(sync_up(s) && sync_up(s));
 		NEED(is_filled(bufs[i], BYTES, i));
-		NEED(!fi_close(&mr->fid));
+		NEED(close_region(mr));
 		NEED(sync_up(s) && sync_up(s));
 		for (unsigned j = 0; j <= i; j++)
 			NEED(is_filled(bufs[j], BYTES, j));
@@ -330,7 +330,7 @@ static bool expose_and_close(struct side *s)
 	struct fid_mr *mr;
 	uint8_t *buf;
 
-	NEED(expose_for_some_time(s, &buf, &mr) && !fi_close(&mr->fid));
+	NEED(expose_for_some_time(s, &buf, &mr) && close_region(mr));
 	fill(buf, BYTES, 1);
 	NEED(sync_up(s) && is_filled(buf, BYTES, 1));
 	return !munmap(buf, BYTES);
@@ -345,7 +345,7 @@ static bool expose_and_release(struct side *s)
 	NEED(map_at(buf, BYTES) == buf);
 	fill(buf, BYTES, 1);
 	NEED(sync_up(s) && is_filled(buf, BYTES, 1));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	return !munmap(buf, BYTES);
 }
 
@@ -395,7 +395,7 @@ static bool bind_counter_late(struct side *s)
 			 FI_REMOTE_WRITE | FI_REMOTE_READ));
 	NEED(sync_up(s) && sync_up(s));
 	NEED(wait_count(of_region, 10) && wait_count(*of_endpoint, 10));
-	NEED(!fi_close(&mr->fid) && !fi_close(&of_region->fid));
+	NEED(close_region(mr) && !fi_close(&of_region->fid));
 	free(buf);
 	return true;
 }
@@ -481,8 +481,7 @@ static bool expose_to_the_dead(struct side *s)
 			     &mr));
 	NEED(tell_window(s, buf, mr) && sync_up(s));
 	NEED(!read(s->pipe, &byte, 1)); /* the end of the file */
-	while (fi_close(&mr->fid))
-		;
+	NEED(close_region(mr));
 	free(buf);
 	return true;
 }
@@ -563,7 +562,7 @@ static bool keep_dead(struct memory *m)
 
 static bool close_memory(struct memory *m)
 {
-	NEED(!fi_close(&m->mr->fid));
+	NEED(close_region(m->mr));
 	return !m->buf || keep_dead(m);
 }
 

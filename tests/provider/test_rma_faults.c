@@ -120,7 +120,7 @@ static bool expose(struct side *s)
 	NEED(register_region(s, (struct region){ buf, LONG, ACCESS, 1 }, &mr));
 	mine = window_of(s, buf, mr);
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)) && sync_up(s));
-	NEED(!fi_close(&mr->fid));
+	NEED(close_region(mr));
 	free(buf);
 	return true;
 }
@@ -261,7 +261,7 @@ static bool lose_responders(struct side *s)
 	arm(RECEIVE, REQUEST, UINT_MAX);
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)) && sync_up(s));
 	arm(RECEIVE, REQUEST, 0);
-	NEED(sync_up(s) && !fi_close(&mr->fid));
+	NEED(sync_up(s) && close_region(mr));
 	return true;
 }
 

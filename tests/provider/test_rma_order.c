@@ -81,7 +81,7 @@ static bool poll_late(struct side *s)
 	mine = window_of(s, slots, mr);
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)) && sync_up(s));
 	NEED(read(s->pipe, &go, 1) == 1 && hear(s));
-	NEED(sync_up(s) && !fi_close(&mr->fid));
+	NEED(sync_up(s) && close_region(mr));
 	return true;
 }
 
@@ -148,7 +148,7 @@ static bool see_writes(struct side *s)
 		fill(at, sizeof(want), 1);
 		NEED(is_filled(at, ORDERED_BYTES, 1));
 	}
-	NEED(sync_up(s) && !fi_close(&mr->fid));
+	NEED(sync_up(s) && close_region(mr));
 	free(buf);
 	return true;
 }
@@ -279,7 +279,7 @@ static bool hear_both_ways(struct side *s)
 		NEED(next_entry(s->rx, &end) && heard_round == round);
 		NEED(is_round_whole(buf, round));
 	}
-	NEED(sync_up(s) && !fi_close(&mr->fid));
+	NEED(sync_up(s) && close_region(mr));
 	free(buf);
 	return true;
 }
@@ -341,7 +341,7 @@ static bool overwrite_when_told(struct side *s)
 	NEED(swap_bytes(s, &mine, &none, sizeof(mine)));
 	NEED(next_entry(s->rx, &end));
 	memset(buf, 9, READ_BYTES);
-	NEED(sync_up(s) && !fi_close(&mr->fid));
+	NEED(sync_up(s) && close_region(mr));
 	free(buf);
 	return true;
 }
