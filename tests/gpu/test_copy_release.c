@@ -8,7 +8,6 @@
 #include <pinion/cuda.h>
 #include <pinion/pinion.h>
 
-#include "../monitor/recorder.h"
 #include "../monitor/releases.h"
 #include "device/cuda/gate.h"
 #include "gpu_util.h"
@@ -149,9 +148,7 @@ static void after_every_kind_of_release_new_bytes_move(void **state)
 	for (size_t i = 0; i < nrelease_cases; i++) {
 		const struct release_case *c = &release_cases[i];
 
-		/* As in test_interpose_release. */
-		if (RECORDER_SANITIZED &&
-		    (!c->exact || c->kind == PN_RELEASE_GUARD_INSTALL))
+		if (!release_is_noticed(c))
 			continue;
 		for (int how = 0; how < 4; how++) {
 			tried++;

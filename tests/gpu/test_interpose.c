@@ -8,7 +8,6 @@
  * registration of pinion's shows.
  */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "program.h"
@@ -553,87 +552,6 @@ static void sixteen_threads_copy_at_once(void **state)
 	assert_int_equal(errors, 0);
 }
 
-/* A copy of memory that pinion holds, in a stream that does not move, and a
- * batch of the driver's with some of that memory. */
-struct meeting {
-	char *at;
-	_Atomic bool let_go, returned;
-	bool early; /* the batch returned while the copy was under way */
-	int copied, batched;
-};
-
-static void wait_to_be_let_go(void *arg)
-{
-	struct meeting *m = arg;
-
-	while (!atomic_load(&m->let_go))
-		usleep(100);
-}
-
-static void *copies_what_is_held(void *arg)
-{
-	struct meeting *m = arg;
-
-	program_context(&p);
-	m->copied = p.cuMemcpyHtoDAsync(there, m->at, BYTES, stream);
-	return NULL;
-}
-
-static void *copies_a_batch(void *arg)
-{
-	pn_cu_result (*batch)(pn_cu_deviceptr *, pn_cu_deviceptr *, size_t *,
-			      size_t, void *, size_t *, size_t, size_t *,
-			      pn_cu_stream);
-	struct meeting *m = arg;
-	pn_cu_deviceptr dst, src = (uintptr_t)m->at;
-	size_t bytes = 64 * KIB, failed;
-	pn_cu_stream other = NULL;
-
-	program_context(&p);
-	*(void **)&batch = dlsym(p.driver, "cuMemcpyBatchAsync");
-	m->batched =
-		p.cuMemAlloc(&dst, bytes) || p.cuStreamCreate(&other, 1) ||
-		batch(&dst, &src, &bytes, 1, NULL, NULL, 0, &failed, other);
-	m->early = !atomic_load(&m->let_go);
-	atomic_store(&m->returned, true);
-	m->batched |= p.cuStreamSynchronize(other) ||
-		      program_wrong_there(&p, dst, bytes, 1) ||
-		      p.cuStreamDestroy(other) || p.cuMemFree(dst);
-	return NULL;
-}
-
-static void a_batch_waits_for_a_copy_of_its_memory(void **state)
-{
-	struct meeting m = { .at = program_map(BYTES) };
-	pn_cu_result (*launch)(pn_cu_stream, void (*)(void *), void *);
-	pthread_t copy, batch;
-	uint64_t before;
-
-	(void)state;
-	if (!p.held_pages || !p.calls)
-		skip();
-	program_fill(m.at, BYTES, 1);
-	use_until_held(m.at, BYTES);
-	*(void **)&launch = dlsym(p.driver, "cuLaunchHostFunc");
-	assert_int_equal(launch(stream, wait_to_be_let_go, &m), 0);
-	before = p.calls("cuMemcpyHtoDAsync_v2");
-	assert_ok(pthread_create(&copy, NULL, copies_what_is_held, &m));
-	for (unsigned i = 0;
-	     i < 300000 && p.calls("cuMemcpyHtoDAsync_v2") == before; i++)
-		usleep(100);
-	assert_ok(pthread_create(&batch, NULL, copies_a_batch, &m));
-	for (unsigned i = 0; i < 3000 && !atomic_load(&m.returned); i++)
-		usleep(100);
-	atomic_store(&m.let_go, true);
-	assert_ok(pthread_join(copy, NULL));
-	assert_ok(pthread_join(batch, NULL));
-	assert_int_equal(m.copied, 0);
-	assert_int_equal(m.batched, 0);
-	assert_false(m.early);
-	assert_int_equal(p.cuStreamSynchronize(stream), 0);
-	munmap(m.at, BYTES);
-}
-
 static void a_child_gets_the_drivers_error_and_the_parent_goes_on(void **state)
 {
 	char *at = program_map(BYTES);
@@ -693,7 +611,6 @@ int main(int argc, char **argv)
 		TEST(a_program_registers_what_pinion_holds),
 		TEST(a_capture_is_left_alone),
 		TEST(sixteen_threads_copy_at_once),
-		TEST(a_batch_waits_for_a_copy_of_its_memory),
 		TEST(a_child_gets_the_drivers_error_and_the_parent_goes_on),
 		TEST(a_reset_leaves_nothing_and_copies_go_on),
 	};

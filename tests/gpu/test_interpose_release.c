@@ -5,7 +5,6 @@
  * same address gets new pages and new bytes, and the program's own copy, of the
  * whole and of some bytes, delivers the new bytes.
  */
-#include "../monitor/recorder.h"
 #include "../monitor/releases.h"
 #include "program.h"
 
@@ -51,11 +50,7 @@ static void after_every_kind_of_release_new_bytes_arrive(void **state)
 	for (size_t i = 0; i < nrelease_cases; i++) {
 		const struct release_case *c = &release_cases[i];
 
-		/* A sanitizer's allocator decides when pages go; and the
-		 * monitor is userfaultfd then, which has no event for guard
-		 * pages (doc/design/monitor.md). */
-		if (RECORDER_SANITIZED &&
-		    (!c->exact || c->kind == PN_RELEASE_GUARD_INSTALL))
+		if (!release_is_noticed(c))
 			continue;
 		tried++;
 		held += new_bytes_arrive(c);

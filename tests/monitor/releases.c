@@ -18,6 +18,7 @@
 
 #include "base/compiler.h"
 #include "base/range.h"
+#include "recorder.h"
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -459,4 +460,10 @@ void release_clean(const struct release_case *c, struct scene *s)
 		munmap(s->target, s->len);
 	if (c->clean)
 		c->clean(s);
+}
+
+bool release_is_noticed(const struct release_case *c)
+{
+	return !RECORDER_SANITIZED ||
+	       (c->exact && c->kind != PN_RELEASE_GUARD_INSTALL);
 }

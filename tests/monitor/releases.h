@@ -40,5 +40,9 @@ extern const size_t nrelease_cases;
  * False: an allocator, or another thread, has them. */
 bool release_map_again(const struct release_case *c, struct scene *s);
 void release_clean(const struct release_case *c, struct scene *s);
+/* Whether copies of the memory are right in this build, too. A sanitizer's
+ * allocator decides when pages go; and the monitor is userfaultfd then, which
+ * has no event for guard pages (doc/design/monitor.md). */
+bool release_is_noticed(const struct release_case *c);
 
 #endif
