@@ -12,12 +12,12 @@
 #include "cache/cache.h"
 #include "device/registrar/registrar.h"
 #include "device/sim/sim.h"
+#include "map_below.h"
 #include "monitor/monitor.h"
 #include "mover.h"
 #include "test.h"
 
 #define PAGE	  PN_PAGE_BYTES
-#define GAP	  ((size_t)1 << 30)
 #define NPAGES	  192
 #define NHELD	  32
 #define MAX_PAGES 40 /* of one pin */
@@ -836,16 +836,13 @@ static void open_cache(struct model *m)
 	MUST(!pn_cache_open(&attr, &m->cache));
 }
 
-/* With a gap above it: the kernel looks for room from the top, and what other
- * threads map (a sanitizer's do) must not land in a hole of the area before the
- * model fills it again. */
+/* What other threads map (a sanitizer's do) must not land in a hole of the area
+ * before the model fills it again. */
 static void open_area(struct model *m)
 {
-	char *all = mmap(NULL, GAP + NPAGES * PAGE, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *all = map_below(NPAGES * PAGE);
 
 	MUST(all != MAP_FAILED);
-	MUST(!munmap(all + NPAGES * PAGE, GAP));
 	m->area = all;
 	for (unsigned i = 0; i < NPAGES; i++)
 		m->pages[i].mapped = true;

@@ -10,6 +10,7 @@
  * the mode claims in its report it is held to; with `none` the same releases
  * lose bytes, which shows that the test can fail.
  */
+#include "map_below.h"
 #include "test.h"
 
 #include <errno.h>
@@ -248,27 +249,13 @@ static void own_again(const struct race *race)
 		assert_int_equal(errno, EEXIST);
 }
 
-/* Pages at a place that only this test takes while it is free: the kernel puts
- * a mapping into the highest gap, and there is a large one above. */
-static char *map_out_of_the_way(void)
-{
-	size_t above = (size_t)1 << 30;
-	char *gap = mmap(NULL, above, PROT_NONE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	assert_true(gap != MAP_FAILED);
-	assert_ok(munmap(gap, above));
-	return mmap(gap, LEN, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-}
-
 static unsigned run_race(bool advise)
 {
 	struct race race = { .advise = advise };
 	pthread_t thread;
 	unsigned lost = 0, early = 0;
 
-	race.at = map_out_of_the_way();
+	race.at = map_below(LEN);
 	assert_true(race.at != MAP_FAILED);
 	pthread_barrier_init(&race.start, NULL, 2);
 	pthread_barrier_init(&race.end, NULL, 2);

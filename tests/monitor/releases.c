@@ -18,6 +18,7 @@
 
 #include "base/compiler.h"
 #include "base/range.h"
+#include "map_below.h"
 #include "recorder.h"
 
 #ifndef MADV_DONTNEED_LOCKED
@@ -37,31 +38,9 @@
 #define LEN (RELEASES_PAGES * PN_PAGE_BYTES)
 #define BIG ((size_t)48 << 20)
 
-#define HUGE_BYTES ((size_t)2 << 20)
-#define GAP	   ((size_t)256 << 20)
-
-/* Other threads must not get a mapping where a scene has released its memory.
- * The kernel puts mappings into the highest gap that they fit into: a scene's
- * memory has a larger gap above it.
- *
- * One page in 512 has an address at which a huge page could begin. Of mmap()
- * and mremap() there the monitor reports whole huge pages, more than the
- * target: the address returned is none of these. */
-static void *place(void)
-{
-	char *gap = mmap(NULL, GAP, PROT_NONE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (gap == MAP_FAILED)
-		return NULL;
-	munmap(gap, GAP);
-	return (uintptr_t)gap & (HUGE_BYTES - 1) ? gap : gap + PN_PAGE_BYTES;
-}
-
 static char *map_out_of_the_way(size_t bytes, int flags, int fd, off_t offset)
 {
-	char *at = place();
-	char *p = mmap(at, bytes, PROT_READ | PROT_WRITE,
+	char *p = mmap(map_below_place(), bytes, PROT_READ | PROT_WRITE,
 		       flags | MAP_FIXED_NOREPLACE, fd, offset);
 
 	return p == MAP_FAILED ? NULL : memset(p, 1, bytes);
@@ -292,7 +271,7 @@ static bool prepare_segment(struct scene *s)
 	s->id = shmget(IPC_PRIVATE, LEN, IPC_CREAT | 0600);
 	if (s->id < 0)
 		return false;
-	s->base = s->target = shmat(s->id, place(), 0);
+	s->base = s->target = shmat(s->id, map_below_place(), 0);
 	shmctl(s->id, IPC_RMID, NULL);
 	if (s->base == (void *)-1)
 		return false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "side.h"
 
+#include "map_below.h"
 #include "test.h"
 
 #include <poll.h>
@@ -247,10 +248,10 @@ bool get_window(struct side *s, struct window *theirs)
 
 uint8_t *map_at(uint8_t *at, size_t len)
 {
-	void *p = mmap(at, len, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS |
-			       (at ? MAP_FIXED_NOREPLACE : 0),
-		       -1, 0);
+	void *p = at ? mmap(at, len, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+			    -1, 0)
+		     : map_below(len);
 
 	return p == MAP_FAILED ? NULL : p;
 }

@@ -131,7 +131,8 @@ bool close_region(struct fid_mr *mr);
 struct window window_of(const struct side *s, void *buf, struct fid_mr *mr);
 /* Receives the window of the other side, which calls swap_bytes(). */
 bool get_window(struct side *s, struct window *theirs);
-/* Maps memory, at an address that is free (NULL: anywhere). */
+/* Maps memory, at an address that is free (NULL: where it can be released and
+ * mapped again). */
 uint8_t *map_at(uint8_t *at, size_t len);
 
 void fill(uint8_t *buf, size_t len, unsigned seed);
