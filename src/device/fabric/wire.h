@@ -20,7 +20,7 @@
 
 #include "device/device.h"
 
-#define PN_FABRIC_VERSION   1
+#define PN_FABRIC_VERSION   2
 #define PN_FABRIC_MAGIC	    UINT32_C(0x70696e66) /* "pinf" */
 #define PN_FABRIC_MAX_SEND  ((size_t)8 << 10)
 #define PN_FABRIC_MAX_SGE   8
