@@ -229,6 +229,17 @@ static int enable(struct pn_fabric_device *dev)
 	return ret == -FI_EBUSY ? fi_enable(dev->ep) : ret;
 }
 
+/* ofi_rxm makes its queues large enough for all processes of a job, whose
+ * number libfabric does not know. */
+static void explain_size(const struct pn_fabric_device *dev)
+{
+	if (strstr(dev->info->fabric_attr->prov_name, "ofi_rxm") &&
+	    !getenv("FI_UNIVERSE_SIZE"))
+		pn_error("fabric: queues for 256 processes may be more than "
+			 "the adapter has: set FI_UNIVERSE_SIZE to how many "
+			 "there are");
+}
+
 static int open_endpoint(struct pn_fabric_device *dev)
 {
 	size_t len = sizeof(dev->address.raw);
@@ -244,6 +255,8 @@ static int open_endpoint(struct pn_fabric_device *dev)
 				       FI_TRANSMIT | FI_RECV));
 	if (!ret)
 		ret = check(dev, "endpoint", enable(dev));
+	if (ret)
+		explain_size(dev);
 	if (!ret)
 		ret = check(dev, "address",
 			    fi_getname(&dev->ep->fid, dev->address.raw, &len));
@@ -489,21 +502,42 @@ static int open_or_free(struct pn_fabric_device *dev,
 	return 0;
 }
 
-static int fabric_open(const char *text, const struct pn_device_attr *attr,
-		       struct pn_device **out)
+/* Opens the provider that the spec names; else the first usable one after
+ * `skip` others. *named: the spec names it. */
+static int open_choice(const char *text, const struct pn_device_attr *attr,
+		       unsigned skip, bool *named, struct pn_device **out)
 {
 	struct pn_fabric_device *dev = alloc_device();
 	char name[PN_FABRIC_NAME_BYTES];
 	int ret;
 
+	*named = true;
 	if (!dev)
 		return -ENOMEM;
 	ret = parse(dev, text, name);
-	if (!ret)
-		ret = pn_fabric_find(dev, name);
-	if (!ret)
-		return open_or_free(dev, attr, out);
-	free_device(dev);
+	if (!ret) {
+		*named = name[0];
+		ret = pn_fabric_find(dev, name, skip);
+	}
+	if (ret) {
+		free_device(dev);
+		return ret;
+	}
+	if (skip)
+		pn_warn("fabric: takes provider %s instead",
+			dev->info->fabric_attr->prov_name);
+	return open_or_free(dev, attr, out);
+}
+
+static int fabric_open(const char *text, const struct pn_device_attr *attr,
+		       struct pn_device **out)
+{
+	bool named;
+	int ret = open_choice(text, attr, 0, &named, out);
+
+	/* A provider may list an adapter that it cannot use. */
+	for (unsigned skip = 1; ret == -ENODEV && !named && skip < 8; skip++)
+		ret = open_choice(text, attr, skip, &named, out);
 	return ret;
 }
 

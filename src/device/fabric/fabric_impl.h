@@ -297,8 +297,10 @@ static inline bool pn_fabric_passed(uint32_t count, uint32_t number)
 
 /* All of the following: the caller holds dev->lock, if nothing else is said. */
 
-/* find.c: chooses provider and domain, sets dev->info. Logs why not. */
-int pn_fabric_find(struct pn_fabric_device *dev, const char *provider);
+/* find.c: chooses provider (empty: the first usable one after `skip` others)
+ * and domain, sets dev->info. Logs why not, unless the others were skipped. */
+int pn_fabric_find(struct pn_fabric_device *dev, const char *provider,
+		   unsigned skip);
 /* Lists what fi_getinfo() offers (pn_device_ops.list). */
 void pn_fabric_list(pn_fact_fn *fn, void *arg);
 /* An error of libfabric as an errno. */

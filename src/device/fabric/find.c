@@ -164,18 +164,37 @@ static int report_none(const struct pn_fabric_library *library,
 
 /* --- choosing ------------------------------------------------------------- */
 
-/* Providers ignore the domain in the hints, or not. */
-static const struct fi_info *choose(const struct fi_info *list,
-				    const char *domain)
+static bool same_provider(const struct fi_info *a, const struct fi_info *b)
 {
-	for (; list; list = list->next)
-		if (!why_not(list) &&
-		    (!domain[0] || !strcmp(domain, list->domain_attr->name)))
+	return !strcmp(a->fabric_attr->prov_name, b->fabric_attr->prov_name);
+}
+
+/* Providers ignore the domain in the hints, or not. */
+static bool is_usable(const struct fi_info *info, const char *domain)
+{
+	return !why_not(info) &&
+	       (!domain[0] || !strcmp(domain, info->domain_attr->name));
+}
+
+/* The first usable entry that is not one of the first `skip` providers. */
+static const struct fi_info *choose(const struct fi_info *list,
+				    const char *domain, unsigned skip)
+{
+	const struct fi_info *last = NULL;
+
+	for (; list; list = list->next) {
+		if (!is_usable(list, domain) ||
+		    (last && same_provider(list, last)))
+			continue;
+		if (!skip--)
 			return list;
+		last = list;
+	}
 	return NULL;
 }
 
-int pn_fabric_find(struct pn_fabric_device *dev, const char *provider)
+int pn_fabric_find(struct pn_fabric_device *dev, const char *provider,
+		   unsigned skip)
 {
 	const struct pn_fabric_library *library;
 	const char *domain = dev->params.domain;
@@ -189,10 +208,12 @@ int pn_fabric_find(struct pn_fabric_device *dev, const char *provider)
 	ret = get_info(library, full_hints(provider), dev->params.address,
 		       &list);
 	if (!ret)
-		chosen = choose(list, domain);
+		chosen = choose(list, domain, skip);
 	ret = 0;
 	if (chosen)
 		dev->info = library->dupinfo(chosen);
+	else if (skip)
+		ret = -ENODEV;
 	else
 		ret = report_none(library, provider,
 				  domain[0] ? domain : dev->params.address);
@@ -205,8 +226,7 @@ int pn_fabric_find(struct pn_fabric_device *dev, const char *provider)
 static bool seen_before(const struct fi_info *list, const struct fi_info *info)
 {
 	for (; list != info; list = list->next)
-		if (!strcmp(list->fabric_attr->prov_name,
-			    info->fabric_attr->prov_name))
+		if (same_provider(list, info))
 			return true;
 	return false;
 }
