@@ -117,6 +117,17 @@ void pn_demo_add_message(struct pn_demo_summary *summary, int protocol,
 		size->chosen = chosen;
 }
 
+void pn_demo_add_learning(struct pn_demo_summary *summary,
+			  const struct pn_demo_learning *learning)
+{
+	struct pn_demo_size *size = size_of(summary, learning->bytes);
+
+	if (!size)
+		return;
+	size->learned = learning->messages;
+	size->first_us = learning->first_us;
+}
+
 /* --- words ---------------------------------------------------------------- */
 
 #define TEXT 400
@@ -163,22 +174,39 @@ static int fastest(const struct pn_demo_size *size)
 	return best;
 }
 
+static int print_auto(const struct pn_demo_size *size, char *text, size_t room)
+{
+	char bytes[PN_REPORT_BYTES_LEN], us[PN_REPORT_NUMBER_LEN];
+	char first[PN_REPORT_NUMBER_LEN];
+	int n = snprintf(text, room,
+			 "Messages of %s: auto chose %s and took "
+			 "%s us",
+			 pn_report_bytes(size->bytes, bytes),
+			 pn_protocol_name((unsigned)size->chosen),
+			 pn_report_number(size->us[PN_PROTOCOL_AUTO], us));
+
+	if (size->learned)
+		n += snprintf(text + n, room - (size_t)n,
+			      " after learning from %llu (the first ones took "
+			      "%s us)",
+			      (unsigned long long)size->learned,
+			      pn_report_number(size->first_us, first));
+	return n;
+}
+
 /* Compares `auto` with copying, with registering for each message, and with the
  * fastest protocol. */
 static void print_size(const struct pn_demo_size *size, FILE *file)
 {
 	const double mine = size->us[PN_PROTOCOL_AUTO];
-	char text[TEXT], bytes[PN_REPORT_BYTES_LEN], us[PN_REPORT_NUMBER_LEN];
+	char text[TEXT];
 	int best = fastest(size);
 	int n;
 
 	if (!mine || best < 0)
 		return;
-	n = snprintf(text, sizeof(text),
-		     "Messages of %s: auto chose %s and took %s us;",
-		     pn_report_bytes(size->bytes, bytes),
-		     pn_protocol_name((unsigned)size->chosen),
-		     pn_report_number(mine, us));
+	n = print_auto(size, text, sizeof(text));
+	n += snprintf(text + n, sizeof(text) - (size_t)n, ";");
 	for (int id = PN_PROTOCOL_COPY; id <= PN_PROTOCOL_DEMAND; id++)
 		if (size->us[id])
 			n += snprintf(text + n, sizeof(text) - (size_t)n,
