@@ -107,15 +107,15 @@ static void figures_that_were_not_measured_are_not_printed(void **state)
 
 static void a_machine_that_others_use_is_too_busy(void **state)
 {
-	struct pn_demo_summary summary = { .ticks = { .all = 1000,
-						      .others = 20 } };
+	struct pn_demo_summary summary = { .busy = { .all = 1000,
+						     .others = 20 } };
 
 	(void)state;
 	assert_says(
 		&summary,
 		"Other programs used 2 % of the processor time: the machine "
 		"was idle enough.");
-	summary.ticks.others = 610;
+	summary.busy.others = 610;
 	assert_says(&summary, "TOO BUSY TO TELL: other programs used 61 %");
 	summary.virtual_time = true;
 	assert_silent(&summary, "TOO BUSY");
@@ -151,7 +151,7 @@ static void time_of_other_processes_is_counted(void **state)
 
 	(void)state;
 	pn_demo_begin(&summary);
-	if (!summary.ticks.all)
+	if (!summary.busy.all)
 		skip(); /* no /proc/stat */
 	other = fork();
 	if (!other)
@@ -163,8 +163,8 @@ static void time_of_other_processes_is_counted(void **state)
 	pn_demo_end(&summary);
 	kill(other, SIGKILL);
 	assert_int_equal(waitpid(other, NULL, 0), other);
-	assert_true(summary.ticks.others > 0.5 * (double)sysconf(_SC_CLK_TCK));
-	assert_true(summary.ticks.others <= summary.ticks.all);
+	assert_true(summary.busy.others > 0.5 * (double)sysconf(_SC_CLK_TCK));
+	assert_true(summary.busy.others <= summary.busy.all);
 }
 
 int main(void)

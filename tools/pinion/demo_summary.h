@@ -23,16 +23,11 @@
 #include <stdio.h>
 
 #include "message/protocol/protocol.h"
+#include "tools/pinion/busy.h"
 
 #define PN_DEMO_SIZES 8
 #define PN_DEMO_REGISTERS \
 	((size_t)4 << 20) /* bytes, unless fewer can be pinned */
-
-/* Processor time in ticks. */
-struct pn_demo_ticks {
-	double all;    /* of all cores, including idle ones */
-	double others; /* used by other programs and other virtual machines */
-};
 
 /* Messages of one size. */
 struct pn_demo_size {
@@ -62,7 +57,7 @@ struct pn_demo_summary {
 	/* fastest and slowest loop in ns; 0: not measured */
 	double best_pace, worst_pace;
 	/* at the beginning; after pn_demo_end() of the run */
-	struct pn_demo_ticks ticks;
+	struct pn_busy busy;
 };
 
 /* Begin and end of the run. */
