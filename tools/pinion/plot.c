@@ -17,7 +17,7 @@
 #define PATH 512
 
 /* Of a picture, and of the names of its curves: all together, a line and a
- * letter. gnuplot takes letters for a third wider than they are. */
+ * letter. gnuplot takes letters for wider than they are. */
 #define WIDTH	   480
 #define HEIGHT	   290 /* without the names */
 #define KEY_HEIGHT 18
@@ -179,7 +179,7 @@ static void put_key(FILE *script, const struct pn_figure *figure)
 	fprintf(script,
 		"set key at screen 0.5,0.99 center top horizontal maxcols %d "
 		"samplen 1.5 width %.2f\nset tmargin at screen %.4f\n",
-		key_columns(figure), -0.25 * (double)longest_name(figure),
+		key_columns(figure), -0.15 * (double)longest_name(figure),
 		1 - (KEY_HEIGHT * lines + 16.0) / height_of(figure));
 }
 
