@@ -455,8 +455,10 @@ class Report(unittest.TestCase):
         self.assertRegex(cells("cx5", 9, 13)[1],
                          r"predicted: <b>same</b>.*model: 14\.56")
 
-    def test_a_device_is_judged_by_its_measured_costs(self):
-        line = [{"bench": "register", **ABOUT, "device": "soft",
+    @staticmethod
+    def soft_line():
+        """1 us + 0.2 us a page; a put takes 100 us."""
+        return [{"bench": "register", **ABOUT, "device": "soft",
                  "emulated": False, "page_bytes": 4096, "present": True, **more}
                 for more in ({"fit": False, "bytes": 1 << 20, "put_us": 100,
                               "register_us": 50},
@@ -464,6 +466,19 @@ class Report(unittest.TestCase):
                               "register_us_per_page": 0.2,
                               "deregister_us_fixed": 0,
                               "deregister_us_per_page": 0})]
+
+    def test_a_heap_with_costs_of_a_profile_puts_as_soft_does(self):
+        """50.16 us for registering, added to a put of 100 us."""
+        rows = [{"bench": "heap", **ABOUT, "device": f"soft:cost={name}",
+                 "profile": name, "what": "put", "bytes": 128,
+                 "speedup": speedup}
+                for name, speedup in (("stria", 1.6), ("h200", 1.5))]
+        cell = self.verdict(rows + self.soft_line(), "put from it")[self.H200]
+        self.assertIn("predicted: <b>same</b>", cell)
+        self.assertIn("model: 1.50", cell)
+
+    def test_a_device_is_judged_by_its_measured_costs(self):
+        line = self.soft_line()
         soft = self.messages("soft", "none", False, 100, 200)
         cell = self.verdict(soft, "pipeline over leave-pinned")[self.SOFT]
         self.assertIn("measured: <b>not judged</b>", cell)
@@ -501,14 +516,7 @@ class Report(unittest.TestCase):
 
     def test_the_page_says_where_an_idea_pays_and_why(self):
         """From the rows, also when they say the opposite."""
-        soft = [{"bench": "register", **ABOUT, "device": "soft",
-                 "emulated": False, "page_bytes": 4096, "present": True, **more}
-                for more in ({"fit": False, "bytes": 1 << 20, "put_us": 100,
-                              "register_us": 50},
-                             {"fit": True, "register_us_fixed": 1,
-                              "register_us_per_page": 0.2,
-                              "deregister_us_fixed": 0,
-                              "deregister_us_per_page": 0})]
+        soft = self.soft_line()
 
         def says(cx5, on_soft):
             rows = self.messages("sim:cost=cx5", "cx5", True, 100, cx5)

@@ -274,10 +274,16 @@ static bool costs_of(const struct question *q, enum pn_place place,
 	if (!name)
 		return false;
 	pn_costs_of_profile(pn_profile_find(name), costs);
-	/* Costs of a profile are added on `soft`, where pages are real. */
+	/* A profile adds its costs of registering to `soft`, where pages are
+	 * real, and so are puts. */
 	if (!strcmp(q->claim->bench, "heap") &&
-	    pn_costs_measured(q->rows, pn_place_name(PN_PLACE_SOFT), &soft))
-		costs->fault_page_us = soft.fault_page_us;
+	    pn_costs_measured(q->rows, pn_place_name(PN_PLACE_SOFT), &soft)) {
+		soft.unbatched = costs->unbatched;
+		for (int f = PN_PROFILE_REGISTER_US;
+		     f <= PN_PROFILE_DEREGISTER_PAGE_US; f++)
+			soft.value[f] = costs->value[f];
+		*costs = soft;
+	}
 	return true;
 }
 

@@ -589,9 +589,8 @@ static void put_overview(FILE *file, const struct pn_page *page)
 	      "what the cost model predicts for the costs of that place, which "
 	      "is another regime and not a worse result. The "
 	      "paper's bounds are part of the source; some models and means "
-	      "were "
-	      "changed after a run had been seen "
-	      "(doc/design/observability.md).</p>\n",
+	      "were changed after a run had been seen, one since the first "
+	      "run under h200 (doc/design/observability.md).</p>\n",
 	      file);
 	put_ideas(file, page);
 	put_regimes(file, page->rows);
