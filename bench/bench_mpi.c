@@ -433,7 +433,11 @@ static int run(const void *v, char *const *operands)
 	s->values = v;
 	s->report = (struct pn_report){ .json = s->values->json,
 					.bench = "mpi",
-					.device = "soft" };
+					.device = "soft",
+					/* the ranks' device, if not named */
+					.profile = getenv("PINION_DEVICE")
+							   ? NULL
+							   : "none" };
 	ret = pn_mpi_stacks_parse(&s->stacks, s->values->stacks);
 	if (ret) {
 		free(s);
