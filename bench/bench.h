@@ -23,6 +23,7 @@
 #include "device/measure.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
+#include "tools/pinion/words.h"
 
 extern const struct pn_command pn_bench_cache;
 extern const struct pn_command pn_bench_cuda;

@@ -822,48 +822,37 @@ static int make_hits(const struct values *values, const char *policy)
 
 struct lists {
 	const char *policies[MAX_LIST];
-	size_t regions[MAX_LIST];
-	unsigned npolicies, nregions;
+	uint64_t regions[MAX_LIST];
+	size_t npolicies, nregions;
 };
 
-static const char *find_policy(const char *name, size_t len)
+static const char *find_policy(const char *name)
 {
-	for (unsigned i = 0; pn_policy_at(i); i++) {
-		const char *known = pn_policy_at(i)->name;
-
-		if (strlen(known) == len && !memcmp(known, name, len))
-			return known;
-	}
+	for (unsigned i = 0; pn_policy_at(i); i++)
+		if (!strcmp(pn_policy_at(i)->name, name))
+			return pn_policy_at(i)->name;
 	return NULL;
 }
 
 /* Each list has at least one entry, and all entries are valid. */
 static bool parse_lists(const struct values *values, struct lists *lists)
 {
+	const struct pn_option row = { .type = PN_OPTION_NUMBER,
+				       .min = 1,
+				       .max = UINT64_C(1) << 32 };
 	const char *at = values->policy;
-	char *end;
+	char word[PN_WORD_BYTES];
 
-	for (; *at && lists->npolicies < MAX_LIST; at += *at == ',') {
-		size_t len = strcspn(at, ",");
-		const char *name = find_policy(at, len);
+	while (pn_words_next(&at, word)) {
+		const char *name = find_policy(word);
 
-		if (!name)
+		if (!name || lists->npolicies == MAX_LIST)
 			return false;
 		lists->policies[lists->npolicies++] = name;
-		at += len;
 	}
-	if (*at)
-		return false;
-	for (at = values->regions; *at && lists->nregions < MAX_LIST;
-	     at = end + (*end == ',')) {
-		size_t n = strtoull(at, &end, 10);
-
-		if (end == at || !n || n > (size_t)1 << 32 ||
-		    (*end && *end != ','))
-			return false;
-		lists->regions[lists->nregions++] = n;
-	}
-	return !*at && lists->npolicies && lists->nregions;
+	return !*at && lists->npolicies &&
+	       !pn_words_numbers(values->regions, &row, lists->regions,
+				 MAX_LIST, &lists->nregions);
 }
 
 static int measure_policy(struct pn_bench_run *run, const struct lists *lists,

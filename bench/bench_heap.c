@@ -511,32 +511,13 @@ static const struct experiment {
 	{ "put", measure_put, 1 },
 };
 
-/* Whether a comma-separated list contains the name. */
-static bool listed(const char *list, const char *name)
+/* -1: there is no such experiment. */
+static int number_of(const char *word)
 {
-	size_t len = strlen(name);
-
-	for (; *list; list += strcspn(list, ","), list += *list == ',')
-		if (!strncmp(list, name, len) &&
-		    (!list[len] || list[len] == ','))
-			return true;
-	return false;
-}
-
-static bool all_known(const char *list)
-{
-	for (; *list; list += strcspn(list, ","), list += *list == ',') {
-		size_t i = 0;
-
-		while (i < PN_ARRAY_LEN(experiments) &&
-		       (strncmp(list, experiments[i].name,
-				strlen(experiments[i].name)) ||
-			strlen(experiments[i].name) != strcspn(list, ",")))
-			i++;
-		if (i == PN_ARRAY_LEN(experiments))
-			return false;
-	}
-	return true;
+	for (int i = 0; i < (int)PN_ARRAY_LEN(experiments); i++)
+		if (!strcmp(word, experiments[i].name))
+			return i;
+	return -1;
 }
 
 static int measure_sizes(struct state *state, const struct experiment *what)
@@ -562,11 +543,11 @@ static int measure_all(struct state *state, const struct values *values)
 	int ret = 0;
 
 	for (size_t i = 0; i < PN_ARRAY_LEN(experiments); i++)
-		if (listed(values->what, experiments[i].name))
+		if (pn_words_have(values->what, experiments[i].name))
 			npoints += nsizes * experiments[i].points;
 	pn_bench_plan(state->run, npoints);
 	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(experiments); i++)
-		if (listed(values->what, experiments[i].name))
+		if (pn_words_have(values->what, experiments[i].name))
 			ret = measure_sizes(state, &experiments[i]);
 	return ret;
 }
@@ -614,7 +595,7 @@ static int run_heap(const void *v, char *const *operands)
 	const struct values *values = v;
 
 	(void)operands;
-	if (!*values->what || !all_known(values->what))
+	if (!pn_words_set(values->what, number_of))
 		return pn_usage_error("--what takes register, new, reuse and "
 				      "put, separated by commas");
 	return pn_bench_execute(&pn_bench_heap, values, body);

@@ -113,35 +113,27 @@ static bool parse_item(char *item, struct list *list)
 
 static bool parse_list(const char *text, struct list *list)
 {
-	char copy[PN_OPTION_TEXT_BYTES], *save = NULL;
+	char item[PN_WORD_BYTES];
 
-	snprintf(copy, sizeof(copy), "%s", text);
-	for (char *item = strtok_r(copy, ",", &save); item;
-	     item = strtok_r(NULL, ",", &save))
+	while (pn_words_next(&text, item))
 		if (!parse_item(item, list))
 			return false;
-	return list->n;
+	return !*text && list->n;
+}
+
+#define ALL (PN_PROTOCOL_AUTO + 1) /* "all" */
+
+static int protocol_number(const char *word)
+{
+	return strcmp(word, "all") ? pn_protocol_find(word) : ALL;
 }
 
 /* The set of protocols as bits; 0: a name is unknown. */
 static unsigned parse_protocols(const char *text)
 {
-	char copy[PN_OPTION_TEXT_BYTES], *save = NULL;
-	unsigned set = 0;
+	unsigned set = pn_words_set(text, protocol_number);
 
-	snprintf(copy, sizeof(copy), "%s", text);
-	for (char *name = strtok_r(copy, ",", &save); name;
-	     name = strtok_r(NULL, ",", &save)) {
-		int id = pn_protocol_find(name);
-
-		if (!strcmp(name, "all"))
-			set |= (2u << PN_PROTOCOL_AUTO) - 1;
-		else if (id >= 0)
-			set |= 1u << id;
-		else
-			return 0;
-	}
-	return set;
+	return set >> ALL & 1 ? (1u << ALL) - 1 : set;
 }
 
 /* --- the alternatives of a size --------------------------------------------

@@ -344,88 +344,72 @@ static int run_part(struct state *s)
 	return 0;
 }
 
+#define MAX_NUMBERS 64 /* of a list */
+
+static int parse_numbers(const char *list, uint64_t least,
+			 uint64_t numbers[MAX_NUMBERS], size_t *n)
+{
+	const struct pn_option row = { .type = PN_OPTION_NUMBER,
+				       .min = least,
+				       .max = 1024 };
+
+	return pn_words_numbers(list, &row, numbers, MAX_NUMBERS, n);
+}
+
 /* Runs a part with each number of ranks. */
 static int run_ranks(struct state *s)
 {
 	const char *own = s->values->ranks;
-	int ret = 0;
+	uint64_t ranks[MAX_NUMBERS];
+	size_t n;
+	int ret = parse_numbers(*own ? own : s->part->ranks, 1, ranks, &n);
 
-	for (const char *r = *own ? own : s->part->ranks; !ret && r;
-	     r = strchr(r, ',')) {
-		r += *r == ',';
-		s->ranks = (unsigned)strtoul(r, NULL, 10);
+	for (size_t i = 0; !ret && i < n; i++) {
+		s->ranks = (unsigned)ranks[i];
 		ret = run_part(s);
 	}
 	return ret;
 }
 
-/* Does a list of words, separated by commas, have this one? */
-static bool lists(const char *list, const char *word)
-{
-	size_t len = strlen(word);
-
-	for (const char *s = list; s; s = strchr(s, ',')) {
-		s += *s == ',';
-		if (strcspn(s, ",") == len && !strncmp(s, word, len))
-			return true;
-	}
-	return false;
-}
-
 static int run_parts(struct state *s)
 {
-	bool all = lists(s->values->what, "all");
+	bool all = pn_words_have(s->values->what, "all");
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < PN_ARRAY_LEN(parts); i++) {
 		s->part = &parts[i];
-		if (lists(s->values->what, parts[i].name) ||
+		if (pn_words_have(s->values->what, parts[i].name) ||
 		    (all && !parts[i].asked))
 			ret = run_ranks(s);
 	}
 	return ret;
 }
 
-static size_t count_words(const char *list)
+/* -1: there is no such part. */
+static int part_number(const char *word)
 {
-	size_t n = 1;
+	int n = (int)PN_ARRAY_LEN(parts);
 
-	while ((list = strchr(list, ',')))
-		list++, n++;
-	return n;
-}
-
-/* Are all words numbers from `least` to `most`? */
-static bool are_numbers(const char *list, unsigned long least,
-			unsigned long most)
-{
-	for (const char *s = list; s; s = strchr(s, ',')) {
-		char *end;
-		unsigned long n;
-
-		s += *s == ',';
-		n = strtoul(s, &end, 10);
-		if (end == s || (*end && *end != ',') || n < least || n > most)
-			return false;
-	}
-	return true;
+	for (int i = 0; i < n; i++)
+		if (!strcmp(word, parts[i].name))
+			return i;
+	return strcmp(word, "all") ? -1 : n;
 }
 
 /* NULL: the values can be run. */
 static const char *wrong_with(const struct values *v)
 {
-	size_t known = lists(v->what, "all");
+	uint64_t numbers[MAX_NUMBERS];
+	size_t n;
 
-	for (size_t i = 0; i < PN_ARRAY_LEN(parts); i++)
-		known += lists(v->what, parts[i].name);
-	if (known != count_words(v->what))
+	if (!pn_words_set(v->what, part_number))
 		return "--what: no such part; `pinion help bench mpi` lists "
 		       "them";
-	if (*v->ranks && !are_numbers(v->ranks, 2, 1024))
+	if (*v->ranks && parse_numbers(v->ranks, 2, numbers, &n))
 		return "--ranks: numbers from 2 to 1024, separated by commas";
-	if (!are_numbers(v->windows, 1, 1024))
+	if (parse_numbers(v->windows, 1, numbers, &n))
 		return "--windows: numbers from 1 to 1024, separated by commas";
-	if (lists(v->what, "program") && !*v->program)
+	if (pn_words_have(v->what, "program") && !*v->program)
 		return "--what program: say which with --program";
 	return NULL;
 }
@@ -449,7 +433,11 @@ static int run(const void *v, char *const *operands)
 	s->values = v;
 	s->report = (struct pn_report){ .json = s->values->json,
 					.bench = "mpi",
-					.device = "soft" };
+					.device = "soft",
+					/* the ranks' device, if not named */
+					.profile = getenv("PINION_DEVICE")
+							   ? NULL
+							   : "none" };
 	ret = pn_mpi_stacks_parse(&s->stacks, s->values->stacks);
 	if (ret) {
 		free(s);

@@ -239,30 +239,12 @@ static int run_point(struct state *s, const struct point *p)
 
 /* --- lists ---------------------------------------------------------------- */
 
-/* The next word of a list; false: there is none, or it is empty. */
-static bool next_word(const char **list, char *word, size_t size)
-{
-	size_t len = strcspn(*list, ",");
-
-	if (!len)
-		return false;
-	snprintf(word, size, "%.*s", (int)len, *list);
-	*list += len + ((*list)[len] == ',');
-	return true;
-}
-
+/* "all" is each operation and "around". */
 static bool lists(const char *list, const char *name)
 {
-	char word[32];
-
-	while (next_word(&list, word, sizeof(word)))
-		if (!strcmp(word, name) || !strcmp(word, "all"))
-			return true;
-	return false;
+	return pn_words_have(list, name) || pn_words_have(list, "all");
 }
 
-/* The number of each word. -EINVAL: one is no such number, or there are too
- * many. */
 static int parse_list(enum pn_option_type type, const char *list,
 		      uint64_t numbers[MAX_NUMBERS], size_t *n)
 {
@@ -270,13 +252,8 @@ static int parse_list(enum pn_option_type type, const char *list,
 	const struct pn_option option = { .type = type,
 					  .min = is_bytes ? 8 : 1,
 					  .max = is_bytes ? 1 << 26 : 16 };
-	char word[32];
 
-	for (*n = 0; next_word(&list, word, sizeof(word)); ++*n)
-		if (*n == MAX_NUMBERS ||
-		    pn_option_parse(&option, word, &numbers[*n], NULL))
-			return -EINVAL;
-	return *list || !*n ? -EINVAL : 0;
+	return pn_words_numbers(list, &option, numbers, MAX_NUMBERS, n);
 }
 
 static uint64_t times_of(const struct values *v, const struct point *p)
@@ -310,21 +287,15 @@ static int run_operation(struct state *s, const struct operation *op)
 	return ret;
 }
 
-static bool is_known(const char *list)
+/* -1: there is no such operation. */
+static int op_number(const char *word)
 {
-	char word[32];
+	int n = (int)PN_ARRAY_LEN(operations);
 
-	if (!*list)
-		return false;
-	while (next_word(&list, word, sizeof(word))) {
-		bool known = !strcmp(word, "all") || !strcmp(word, "around");
-
-		for (size_t i = 0; i < PN_ARRAY_LEN(operations); i++)
-			known = known || !strcmp(word, operations[i].name);
-		if (!known)
-			return false;
-	}
-	return !*list;
+	for (int i = 0; i < n; i++)
+		if (!strcmp(word, operations[i].name))
+			return i;
+	return !strcmp(word, "around") || !strcmp(word, "all") ? n : -1;
 }
 
 /* --- all of it ------------------------------------------------------------ */
@@ -370,7 +341,7 @@ static const char *wrong_with(const struct values *v,
 
 	if (strncmp(spec->text, "verbs", 5))
 		return "name an adapter with --device verbs:NAME";
-	if (!is_known(v->ops))
+	if (!pn_words_set(v->ops, op_number))
 		return "--ops: no such operation; `pinion help bench peers` "
 		       "lists them";
 	if (*v->bytes && parse_list(PN_OPTION_BYTES, v->bytes, numbers, &n))

@@ -116,26 +116,13 @@ static const struct op ops[NOPS] = {
 	{ "memcpy", copy, false },
 };
 
-/* The set of operations that a list names; 0: a name is unknown. */
-static unsigned parse_ops(const char *list)
+/* -1: there is no such operation. */
+static int op_number(const char *word)
 {
-	unsigned set = 0;
-
-	while (*list) {
-		size_t len = strcspn(list, ",");
-		unsigned i;
-
-		for (i = 0; i < NOPS; i++)
-			if (strlen(ops[i].name) == len &&
-			    !strncmp(list, ops[i].name, len))
-				break;
-		if (i == NOPS)
-			return 0;
-		set |= 1u << i;
-		list += len;
-		list += *list == ',';
-	}
-	return set;
+	for (int i = 0; i < NOPS; i++)
+		if (!strcmp(word, ops[i].name))
+			return i;
+	return -1;
 }
 
 /* --- one size ------------------------------------------------------------- */
@@ -301,7 +288,7 @@ static void choose_ops(struct state *state, const char *list)
 {
 	struct pn_bench_run *run = state->ends.run;
 
-	state->set = parse_ops(list);
+	state->set = pn_words_set(list, op_number);
 	for (unsigned op = 0; run->virtual_time && op < NOPS; op++)
 		if (ops[op].real_time)
 			state->set &= ~(1u << op);
@@ -339,7 +326,7 @@ static int run_raw(const void *v, char *const *operands)
 	const struct values *values = v;
 
 	(void)operands;
-	if (!parse_ops(values->op))
+	if (!pn_words_set(values->op, op_number))
 		return pn_usage_error("--op takes put, get, process_vm_writev "
 				      "and memcpy, separated by commas");
 	return pn_bench_execute(&pn_bench_raw, values, body);

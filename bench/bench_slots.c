@@ -217,7 +217,8 @@ static int run(const void *v, char *const *operands)
 		s->values = v;
 		s->report = (struct pn_report){ .json = s->values->json,
 						.bench = "slots",
-						.device = "soft" };
+						.device = "soft",
+						.profile = "none" };
 		ret = open_rings(s);
 	}
 	if (ret) {

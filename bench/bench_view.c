@@ -49,7 +49,7 @@ static const struct pn_option options[] = {
 struct state {
 	const struct values *values;
 	struct pn_report report;
-	char program[PN_PATH_BYTES];
+	char program[PN_PATH_BYTES], profile[32];
 	struct pn_comparison comparison;
 };
 
@@ -106,6 +106,19 @@ static int measure(struct state *s)
 	return ret ? pn_failed("bench view", ret) : PN_EXIT_OK;
 }
 
+/* The device is opened by the program alone. */
+static void name_costs(struct state *s, const char *device)
+{
+	const char *cost = strstr(device, "cost=");
+
+	snprintf(s->profile, sizeof(s->profile), "%.*s",
+		 cost ? (int)strcspn(cost + 5, ",") : 4,
+		 cost ? cost + 5 : "none");
+	s->report.device = device;
+	s->report.profile = s->profile;
+	s->report.emulated = cost;
+}
+
 /* The program finds its device in the environment. */
 static int find_parts(struct state *s, struct pn_spec *spec)
 {
@@ -115,7 +128,7 @@ static int find_parts(struct state *s, struct pn_spec *spec)
 		ret = pn_spec_find(spec, s->values->device);
 	if (!ret && setenv("PINION_DEVICE", spec->text, 1))
 		ret = -errno;
-	s->report.device = spec->text;
+	name_costs(s, spec->text);
 	return ret;
 }
 

@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "config/option.h"
+#include "tools/pinion/words.h"
 
 #define PROGRAM "mpi_patterns"
 #define OPENMPI "mpirun.openmpi --oversubscribe "
@@ -106,27 +107,29 @@ static int add_fixed(struct pn_mpi_stacks *stacks)
 	return ret;
 }
 
+static int refuse(const char *name, int ret)
+{
+	fprintf(stderr,
+		"pinion: no stack '%s', or too many; there are pinion, "
+		"pinion:PROTOCOL, pinion:NAME=VALUE, fixed, vader, ucx, tcp, "
+		"mpich\n",
+		name);
+	return ret;
+}
+
 static int add_all(struct pn_mpi_stacks *stacks, const char *list)
 {
-	for (const char *s = list; s; s = strchr(s, ',')) {
-		size_t len;
-		int ret;
+	char word[PN_WORD_BYTES];
 
-		s += *s == ',';
-		len = strcspn(s, ",");
-		ret = len == 5 && !strncmp(s, "fixed", 5) ? add_fixed(stacks)
-							  : add(stacks, s, len);
-		if (ret) {
-			fprintf(stderr,
-				"pinion: no stack '%.*s', or too many; there "
-				"are pinion, pinion:PROTOCOL, "
-				"pinion:NAME=VALUE, fixed, vader, ucx, tcp, "
-				"mpich\n",
-				(int)len, s);
-			return ret;
-		}
+	while (pn_words_next(&list, word)) {
+		int ret = strcmp(word, "fixed")
+				  ? add(stacks, word, strlen(word))
+				  : add_fixed(stacks);
+
+		if (ret)
+			return refuse(word, ret);
 	}
-	return 0;
+	return *list ? refuse(list, -EINVAL) : 0;
 }
 
 int pn_mpi_stacks_parse(struct pn_mpi_stacks *stacks, const char *list)

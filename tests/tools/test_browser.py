@@ -3,7 +3,7 @@
 """test_browser.py PINION -- a report in a real browser (Chromium), at the width
 of a telephone, a tablet and a desktop, light and dark: no errors, nothing
 wider than the window, every figure drawn, with title, unit and finding, in text of
-readable size. The page is in a frame of that width, since Chromium's own window
+readable size that nothing cuts off or covers. The page is in a frame of that width, since Chromium's own window
 has a least width of some 500."""
 
 import json
@@ -46,6 +46,20 @@ addEventListener('load', () => {
   // 13 is the size of gnuplot's text.
   const sizes = figures.map(f => f.querySelector('svg')).map(e =>
     13 * e.getBoundingClientRect().width / e.viewBox.baseVal.width);
+  // Words that leave their picture, and names of curves over other words.
+  const box = e => e.getBoundingClientRect();
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 &&
+    a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const cut = [], over = [];
+  for (const svg of document.querySelectorAll('figure svg')) {
+    const texts = [...svg.querySelectorAll('text')];
+    const names = [...svg.querySelectorAll('g[id*=gnuplot_plot] text')];
+    cut.push(...texts.filter(e => box(e).left < box(svg).left - 1 ||
+      box(e).right > box(svg).right + 1 ||
+      box(e).bottom > box(svg).bottom + 1));
+    over.push(...names.filter(e => texts.some(
+      other => other !== e && meet(box(e), box(other)))));
+  }
   const drawn = [...document.querySelectorAll('figure svg')].filter(e => {
     const box = e.getBoundingClientRect();
     return box.width > 100 && box.height > 50 &&
@@ -59,6 +73,7 @@ addEventListener('load', () => {
     untitled: untitled.length, unitless: unitless.map(f => f.id),
     silent: silent.map(f => f.id),
     cards: document.querySelectorAll('table.cards').length,
+    cut: cut.map(e => e.textContent), over: over.map(e => e.textContent),
     network: performance.getEntriesByType('resource').length }), '*');
 });
 </script>"""
@@ -82,6 +97,8 @@ class Browser(unittest.TestCase):
         for i, args in enumerate((
                 ["sim", "cache", "--trace", "gen:loop,requests=2000"],
                 ["sim", "cluster", "--nodes", "2", "--workload", "figure1"],
+                ["bench", "helper", "--experiment", "predictor"],
+                ["bench", "helper", "--experiment", "latency"],
                 ["bench", "frrwp"],
                 ["bench", "register", "--device", "sim:cost=ou2009",
                  "--trials", "2", "--max", "1M"])):
@@ -119,6 +136,8 @@ class Browser(unittest.TestCase):
         self.assertGreaterEqual(saw["figures"], 6)
         self.assertEqual(saw["drawn"], saw["figures"])
         self.assertEqual(saw["network"], 0)
+        self.assertEqual(saw["cut"], [])
+        self.assertEqual(saw["over"], [])
         self.assertEqual(saw["untitled"], 0)
         self.assertEqual(saw["unitless"], [])
         self.assertEqual(saw["silent"], [])

@@ -80,6 +80,21 @@ static void auto_is_compared_with_the_others(void **state)
 	assert_silent(&summary, "Messages of 8");
 }
 
+static void what_auto_learned_from_is_said(void **state)
+{
+	const struct pn_demo_learning learning = { 1 << 20, 800, 90 };
+	struct pn_demo_summary summary = { 0 };
+
+	(void)state;
+	pn_demo_add_learning(&summary, &learning);
+	pn_demo_add_message(&summary, PN_PROTOCOL_COPY, 1 << 20, 100,
+			    PN_PROTOCOL_COPY);
+	pn_demo_add_message(&summary, PN_PROTOCOL_AUTO, 1 << 20, 50,
+			    PN_PROTOCOL_CACHED);
+	assert_says(&summary, "took 50.00 us after learning from 800 (the "
+			      "first ones took 90.00 us); copy 2.00 times");
+}
+
 static void figures_that_were_not_measured_are_not_printed(void **state)
 {
 	const struct pn_demo_summary summary = { 0 };
@@ -92,15 +107,15 @@ static void figures_that_were_not_measured_are_not_printed(void **state)
 
 static void a_machine_that_others_use_is_too_busy(void **state)
 {
-	struct pn_demo_summary summary = { .ticks = { .all = 1000,
-						      .others = 20 } };
+	struct pn_demo_summary summary = { .busy = { .all = 1000,
+						     .others = 20 } };
 
 	(void)state;
 	assert_says(
 		&summary,
 		"Other programs used 2 % of the processor time: the machine "
 		"was idle enough.");
-	summary.ticks.others = 610;
+	summary.busy.others = 610;
 	assert_says(&summary, "TOO BUSY TO TELL: other programs used 61 %");
 	summary.virtual_time = true;
 	assert_silent(&summary, "TOO BUSY");
@@ -136,7 +151,7 @@ static void time_of_other_processes_is_counted(void **state)
 
 	(void)state;
 	pn_demo_begin(&summary);
-	if (!summary.ticks.all)
+	if (!summary.busy.all)
 		skip(); /* no /proc/stat */
 	other = fork();
 	if (!other)
@@ -148,8 +163,8 @@ static void time_of_other_processes_is_counted(void **state)
 	pn_demo_end(&summary);
 	kill(other, SIGKILL);
 	assert_int_equal(waitpid(other, NULL, 0), other);
-	assert_true(summary.ticks.others > 0.5 * (double)sysconf(_SC_CLK_TCK));
-	assert_true(summary.ticks.others <= summary.ticks.all);
+	assert_true(summary.busy.others > 0.5 * (double)sysconf(_SC_CLK_TCK));
+	assert_true(summary.busy.others <= summary.busy.all);
 }
 
 int main(void)
@@ -158,6 +173,7 @@ int main(void)
 		TEST(a_cached_pin_is_compared_with_registering),
 		TEST(a_second_pin_that_misses_is_reported),
 		TEST(auto_is_compared_with_the_others),
+		TEST(what_auto_learned_from_is_said),
 		TEST(figures_that_were_not_measured_are_not_printed),
 		TEST(a_machine_that_others_use_is_too_busy),
 		TEST(a_core_that_slows_down_is_too_busy),

@@ -153,8 +153,65 @@ class Report(unittest.TestCase):
 
     def test_a_headline_says_that_curves_are_the_same(self):
         page = self.report(self.write(cache_rows(total_us=None)))
-        self.assertIn("All are the same within 1 %: 10 % of requests at 64K "
-                      "(budget of the cache).", page.text)
+        self.assertIn("All are the same within 1 %, from 10 % of requests at "
+                      "64K to 30 % of requests at 256K (budget of the cache).",
+                      page.text)
+
+    def test_bars_without_a_common_place_are_compared_at_their_best(self):
+        """Windows of one predictor, periods of another."""
+        def headline(percent):
+            return self.report(self.write(
+                [{"bench": "helper", **ABOUT, "experiment": "predictor",
+                  "shape": "all", "jitter": 0.1, "predictor": predictor,
+                  "window": window, "within_5_percent": within}
+                 for predictor, points in (("shortest", ((0, 24), (1, 23))),
+                                           ("learned", ((0, 20), (1, 22))),
+                                           ("periodic", percent))
+                 for window, within in points])).text
+
+        self.assertIn("At their best, periodic has 50 % of predictions at "
+                      "128, learned has 22 % of predictions at 1.",
+                      headline(((8, 30), (128, 50), (512, 49))))
+        self.assertIn("At their best, shortest has 24 % of predictions at 0, "
+                      "periodic has 21 % of predictions at 8.",
+                      headline(((8, 21), (128, 20))))
+
+    def picture(self, rows):
+        """The texts of the only picture."""
+        self.report(self.write(rows))
+        with open(self.page) as file:
+            svg, = re.findall(r"<svg.*?</svg>", file.read(), re.S)
+        return re.findall(r"<text>(?:<tspan[^>]*>)?\s*([^<]*?)\s*<", svg)
+
+    @staticmethod
+    def gains(*percent):
+        return [{"bench": "reuse", **ABOUT, "what": what, "layout": "-",
+                 "bytes": 1024 << i, "gain_percent": gain}
+                for i, gain in enumerate(percent) for what in ("put", "get")]
+
+    @unittest.skipUnless(shutil.which("gnuplot"), "needs gnuplot")
+    def test_losses_are_drawn_below_the_axis(self):
+        self.assertIn("-20", self.picture(self.gains(10, -5, -20)))
+        self.assertNotIn("-2", " ".join(self.picture(self.gains(10, 5, 20))))
+
+    @unittest.skipUnless(shutil.which("gnuplot"), "needs gnuplot")
+    def test_both_ends_of_a_range_have_a_tic(self):
+        texts = self.picture(self.gains(10, 20))
+        self.assertIn("1K", texts)
+        self.assertIn("2K", texts)
+
+    def test_a_figure_names_every_command_behind_it(self):
+        rows = cache_rows(total_us=None)
+        for row in rows[3:]:
+            row["command"] = "pinion sim cache --trace x --policy cost"
+        page = self.report(self.write(rows))
+        self.assertIn("pinion sim cache --trace x --policy cost", page.text)
+        self.assertRegex(page.text, r"pinion sim cache --trace x(?! --)")
+
+    def test_a_headline_names_a_file_without_its_folder(self):
+        page = self.report(self.write(cache_rows(trace="/long/path/halo.gz")))
+        self.assertIn("trace halo.gz: ", page.text)
+        self.assertNotIn("/long/path", page.text)
 
     @unittest.skipUnless(shutil.which("gnuplot"), "needs gnuplot")
     def test_pictures_have_title_description_units_and_a_mark(self):
@@ -271,11 +328,16 @@ class Report(unittest.TestCase):
                       "memory registration in RDMA, 2009.", page.text)
 
     def verdict(self, rows, what):
-        """The cells of a claim: the paper's costs, cx5, soft, verbs, cuda."""
+        """The cells of a claim, by place; the paper's costs are first."""
         self.report("--papers", self.write(rows))
         with open(self.page) as file:
             line = re.search(rf"<tr><td[^\n]*{what}[^\n]*", file.read())[0]
-        return re.findall(r"<td[^>]*>(.*?)</td>", line)[3:8]
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", line)
+        self.assertEqual(len(cells), len(self.PLACES) + 4)
+        return cells[3:-1]
+
+    PLACES = ("paper", "cx5", "h200", "soft", "verbs", "cuda")
+    H200, SOFT, CUDA = map(PLACES.index, ("h200", "soft", "cuda"))
 
     @staticmethod
     def messages(device, profile, emulated, cached, pipeline):
@@ -328,6 +390,29 @@ class Report(unittest.TestCase):
             self.assertIn(f"predicted: <b>{result}</b>", cell)
             self.assertRegex(cell, r"model: 1\.9")
 
+    def test_costs_of_a_gpu_machine_are_judged_by_the_cost_model(self):
+        """Where a batch saves nothing, nothing is to be expected of it."""
+        for percent, result in ((0, "same"), (9, "better"), (-9, "worse")):
+            rows = [{"bench": "sim paper", **ABOUT, "device": "replay",
+                     "profile": name, "trace": "gen:cello92",
+                     "budget_bytes": 1 << 20, "mre_saves_percent": saved}
+                    for name, saved in (("ou2009", 10), ("h200", percent))]
+            cell = self.verdict(rows, "time saved by MRE")[self.H200]
+            self.assertIn(f"predicted: <b>{result}</b>", cell)
+            self.assertIn("model: 0.000", cell)
+
+    def test_the_page_says_how_busy_the_machine_was(self):
+        def page(*others):
+            return self.report("--papers", self.write(
+                [{"bench": "reproduce", "experiment": f"e{i}",
+                  "others_percent": percent}
+                 for i, percent in enumerate(others)])).text
+
+        self.assertIn("other programs used 3 % of the processors, at most 4 % "
+                      "(e1): the machine was idle enough.", page(2, 4))
+        self.assertIn("at most 30 % (e0): the machine was too busy", page(30))
+        self.assertNotIn("other programs used", page())
+
     def test_predictions_behind_a_library_are_not_the_papers(self):
         """One call site for all calls is an experiment of ours."""
         rows = [{"bench": "helper", **ABOUT, "experiment": "predictor",
@@ -370,8 +455,10 @@ class Report(unittest.TestCase):
         self.assertRegex(cells("cx5", 9, 13)[1],
                          r"predicted: <b>same</b>.*model: 14\.56")
 
-    def test_a_device_is_judged_by_its_measured_costs(self):
-        line = [{"bench": "register", **ABOUT, "device": "soft",
+    @staticmethod
+    def soft_line():
+        """1 us + 0.2 us a page; a put takes 100 us."""
+        return [{"bench": "register", **ABOUT, "device": "soft",
                  "emulated": False, "page_bytes": 4096, "present": True, **more}
                 for more in ({"fit": False, "bytes": 1 << 20, "put_us": 100,
                               "register_us": 50},
@@ -379,14 +466,28 @@ class Report(unittest.TestCase):
                               "register_us_per_page": 0.2,
                               "deregister_us_fixed": 0,
                               "deregister_us_per_page": 0})]
+
+    def test_a_heap_with_costs_of_a_profile_puts_as_soft_does(self):
+        """50.16 us for registering, added to a put of 100 us."""
+        rows = [{"bench": "heap", **ABOUT, "device": f"soft:cost={name}",
+                 "profile": name, "what": "put", "bytes": 128,
+                 "speedup": speedup}
+                for name, speedup in (("stria", 1.6), ("h200", 1.5))]
+        cell = self.verdict(rows + self.soft_line(), "put from it")[self.H200]
+        self.assertIn("predicted: <b>same</b>", cell)
+        self.assertIn("model: 1.50", cell)
+
+    def test_a_device_is_judged_by_its_measured_costs(self):
+        line = self.soft_line()
         soft = self.messages("soft", "none", False, 100, 200)
-        cell = self.verdict(soft, "pipeline over leave-pinned")[2]
+        cell = self.verdict(soft, "pipeline over leave-pinned")[self.SOFT]
         self.assertIn("measured: <b>not judged</b>", cell)
         # 2 * 410.6 us for registering, 800 us for moving 8 MiB, which the
         # CPU does that registers: 1.295 to be expected.
         for rate, result in ((130, "same"), (200, "better"), (110, "worse")):
             soft = self.messages("soft", "none", False, 100, rate)
-            cell = self.verdict(soft + line, "pipeline over leave-pinned")[2]
+            cell = self.verdict(soft + line,
+                                "pipeline over leave-pinned")[self.SOFT]
             self.assertIn(f"measured: <b>{result}</b>", cell)
             self.assertIn("model: 1.295", cell)
 
@@ -398,12 +499,12 @@ class Report(unittest.TestCase):
                  "put_gbps": 10, "copy_gbps": 10}
         gpu = [{**row, "bench": "gpu"} for row in
                self.messages("cuda", "none", False, 100, 200)]
-        cell = self.verdict(gpu, "pipeline over leave-pinned")[4]
+        cell = self.verdict(gpu, "pipeline over leave-pinned")[self.CUDA]
         self.assertIn("measured: <b>not judged</b>", cell)
         # 2 * 410.6 us for registering, 839 us for moving 8 MiB
         cells = self.verdict(gpu + [costs], "pipeline over leave-pinned")
-        self.assertIn("measured: <b>same</b>", cells[4])
-        self.assertIn("not run", cells[2])
+        self.assertIn("measured: <b>same</b>", cells[self.CUDA])
+        self.assertIn("not run", cells[self.SOFT])
 
     def answers(self, rows):
         """What the page says of each idea, by its name."""
@@ -415,14 +516,7 @@ class Report(unittest.TestCase):
 
     def test_the_page_says_where_an_idea_pays_and_why(self):
         """From the rows, also when they say the opposite."""
-        soft = [{"bench": "register", **ABOUT, "device": "soft",
-                 "emulated": False, "page_bytes": 4096, "present": True, **more}
-                for more in ({"fit": False, "bytes": 1 << 20, "put_us": 100,
-                              "register_us": 50},
-                             {"fit": True, "register_us_fixed": 1,
-                              "register_us_per_page": 0.2,
-                              "deregister_us_fixed": 0,
-                              "deregister_us_per_page": 0})]
+        soft = self.soft_line()
 
         def says(cx5, on_soft):
             rows = self.messages("sim:cost=cx5", "cx5", True, 100, cx5)
@@ -458,9 +552,11 @@ class Report(unittest.TestCase):
 
         self.assertIn("It pays at soft.", says(1.04))
         self.assertIn("0.250 times (registered memory, program with a rhythm); "
-                      "the price is 1.040 times (its time), below the limit.",
-                      says(1.04))
-        self.assertIn("(its time), above the limit.", says(1.4))
+                      "the price is 1.040 times (its time), below the limit of "
+                      "5 %.", says(1.04))
+        self.assertIn("(its time), above the limit of 5 %.", says(1.4))
+        # These numbers are no claim's: their command stands here.
+        self.assertIn(ABOUT["command"], says(1.04))
         self.assertIn("It pays in part at soft.", says(1.4))
 
     def test_several_noise_levels_are_averaged_and_their_range_shown(self):

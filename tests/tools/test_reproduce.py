@@ -101,6 +101,22 @@ class Reproduce(unittest.TestCase):
             text = re.sub(r"<[^>]*>", " ", file.read())
         self.assertRegex(text, r"68\.00\s+%\s+66\.\d+\s+fitted")
 
+    def test_rows_of_measured_time_say_how_busy_the_machine_was(self):
+        done = self.reproduce("--only", "register")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(f"{self.rows}/register.json") as file:
+            *rows, busy = [json.loads(line) for line in file]
+        self.assertEqual({row["bench"] for row in rows}, {"register"})
+        self.assertEqual(busy["experiment"], "register")
+        self.assertTrue(0 <= busy["others_percent"] <= 100, busy)
+        with open(self.page) as file:
+            self.assertIn("While time was measured, other programs used",
+                          file.read())
+        # Virtual time does not depend on the load.
+        self.reproduce("--only", "frrwp")
+        with open(f"{self.rows}/frrwp.json") as file:
+            self.assertNotIn("others_percent", file.read())
+
     def test_latency_by_size_under_four_schemes(self):
         """Figures 9 and 10 of Li and others 2011."""
         done = self.reproduce("--only", "latency")
@@ -147,7 +163,7 @@ class Reproduce(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.page) as file:
             self.assertRegex(file.read(), r"<th class=t>verbs</th><td "
-                                          r"class=t>measured</td>")
+                                          r"class=t>measured by pinion bench ")
         done = self.reproduce("--only", "frrwp", "--rows", "/nonexistent")
         self.assertEqual(done.returncode, 1)
 

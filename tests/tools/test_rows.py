@@ -340,6 +340,7 @@ class Memory(unittest.TestCase):
         found = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual([row["bytes"] for row in found], [4096, 8192])
         for row in found:
+            self.assertIs(row["emulated"], False)
             for name in ("whole", "slot", "batch"):
                 self.assertGreater(row[name + "_us"], 0)
                 self.assertGreater(row[name + "_deregister_us"], 0)
@@ -353,8 +354,18 @@ class Memory(unittest.TestCase):
         found = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual([row["bytes"] for row in found], [1024, 2048, 4096])
         for row in found:
+            self.assertIs(row["emulated"], False)
             for name in ("pinned", "host", "serialise", "elements"):
                 self.assertGreater(row["ns_" + name], 0)
+
+    def test_costs_added_to_a_view_are_named(self):
+        done = run("bench", "view", "--device", "soft:cost=cx5", "--max", "1K",
+                   "--trials", "3", "--rounds", "1", "--json")
+        if "kokkos" in done.stderr and done.returncode:
+            self.skipTest("built without Kokkos")
+        row = json.loads(done.stdout)
+        self.assertIs(row["emulated"], True)
+        self.assertEqual(row["profile"], "cx5")
 
     def test_the_kernels_share_of_registering(self):
         found = rows("bench", "register", "--device", "soft", "--pages", "4k",
@@ -865,8 +876,9 @@ class Demo(unittest.TestCase):
         costs = re.search(r"^ *256K +([\d.]+)", tables, re.M)
         self.assertIn(f"Registering 256K costs {costs[1]} us", end)
         took = re.search(r"^auto +64K +8 +([\d.]+) .* (\S+)$", tables, re.M)
-        self.assertIn(f"Messages of 64K: auto chose {took[2]} and took "
-                      f"{took[1]} us;", end)
+        self.assertRegex(end, f"Messages of 64K: auto chose {took[2]} and "
+                         f"took {took[1]} us after learning from 800 "
+                         r"\(the first ones took [\d.]+ us\); copy [\d.]+ ")
         if VIRTUAL:
             self.assertIn("Virtual time does not depend on the load", end)
         else:

@@ -60,10 +60,18 @@ const struct pn_paper_info *pn_paper_info(enum pn_paper paper)
 
 const char *pn_place_name(enum pn_place place)
 {
-	static const char *const names[] = { "the paper's costs", "cx5", "soft",
-					     "verbs", "cuda" };
+	static const char *const names[] = {
+		"the paper's costs", "cx5", "h200", "soft", "verbs", "cuda"
+	};
 
 	return names[place];
+}
+
+const char *pn_place_profile(enum pn_place place, const struct pn_claim *claim)
+{
+	if (place == PN_PLACE_PAPER)
+		return claim->profile;
+	return place < PN_PLACE_SOFT ? pn_place_name(place) : NULL;
 }
 
 const char *pn_basis_name(enum pn_basis basis)
@@ -102,15 +110,15 @@ static bool is_of_place(const struct question *q, const struct pn_row *row)
 {
 	const char *device = pn_row_text(row, "device");
 	const char *profile = pn_row_text(row, "profile");
+	const char *wanted = pn_place_profile(q->place, q->claim);
 	bool own_costs = !pn_row_meets(row, "emulated=yes") &&
 			 (!profile || !strcmp(profile, "none"));
 
 	switch (q->place) {
 	case PN_PLACE_PAPER:
-		return q->claim->profile && profile &&
-		       !strcmp(profile, q->claim->profile);
 	case PN_PLACE_CX5:
-		return profile && !strcmp(profile, "cx5");
+	case PN_PLACE_H200:
+		return wanted && profile && !strcmp(profile, wanted);
 	case PN_PLACE_SOFT:
 		return own_costs && starts(device, "soft");
 	case PN_PLACE_VERBS:
@@ -258,7 +266,7 @@ static const char *command_of(const struct question *q)
 static bool costs_of(const struct question *q, enum pn_place place,
 		     struct pn_place_costs *costs)
 {
-	const char *name = place == PN_PLACE_CX5 ? "cx5" : q->claim->profile;
+	const char *name = pn_place_profile(place, q->claim);
 	struct pn_place_costs soft;
 
 	if (place >= PN_PLACE_SOFT)
@@ -266,10 +274,16 @@ static bool costs_of(const struct question *q, enum pn_place place,
 	if (!name)
 		return false;
 	pn_costs_of_profile(pn_profile_find(name), costs);
-	/* Costs of a profile are added on `soft`, where pages are real. */
+	/* A profile adds its costs of registering to `soft`, where pages are
+	 * real, and so are puts. */
 	if (!strcmp(q->claim->bench, "heap") &&
-	    pn_costs_measured(q->rows, pn_place_name(PN_PLACE_SOFT), &soft))
-		costs->fault_page_us = soft.fault_page_us;
+	    pn_costs_measured(q->rows, pn_place_name(PN_PLACE_SOFT), &soft)) {
+		soft.unbatched = costs->unbatched;
+		for (int f = PN_PROFILE_REGISTER_US;
+		     f <= PN_PROFILE_DEREGISTER_PAGE_US; f++)
+			soft.value[f] = costs->value[f];
+		*costs = soft;
+	}
 	return true;
 }
 
@@ -343,6 +357,17 @@ double pn_agreement_number(const struct pn_claim *claim,
 
 	find_number(&q, &v);
 	return v.ours;
+}
+
+const char *pn_agreement_command(const struct pn_claim *claim,
+				 const struct pn_rows *rows,
+				 enum pn_place place)
+{
+	const struct question q = { .claim = claim,
+				    .rows = rows,
+				    .place = place };
+
+	return command_of(&q);
 }
 
 /* `home` is the number in the place of the paper. */

@@ -7,8 +7,9 @@
  *            its number, the range that counts as the same, how the same number
  *            is computed from rows, and which cost profile was fitted to it
  *   place    the costs under which a claim is run: those of its paper, the
- *            profile `cx5`, which nobody fitted to a paper, and the devices
- *            `soft`, `verbs` and `cuda` with the costs they really have
+ *            profiles `cx5` and `h200`, which nobody fitted to a paper, and
+ *            the devices `soft`, `verbs` and `cuda` with the costs they
+ *            really have
  *   basis    *measured*: a real device with its own costs; *predicted*: virtual
  *            time, or emulated costs, that were not fitted to this claim;
  *            *repeated*: as predicted, but costs do not enter the number, so
@@ -49,6 +50,7 @@ struct pn_paper_info {
 enum pn_place {
 	PN_PLACE_PAPER, /* the costs of the paper's machine */
 	PN_PLACE_CX5,
+	PN_PLACE_H200,
 	PN_PLACE_SOFT,
 	PN_PLACE_VERBS,
 	PN_PLACE_CUDA,
@@ -102,8 +104,17 @@ int pn_agreement_find(const struct pn_rows *rows, struct pn_agreement **out,
 double pn_agreement_number(const struct pn_claim *claim,
 			   const struct pn_rows *rows, enum pn_place place);
 
+/* The command of a row behind that number; NULL: none. */
+const char *pn_agreement_command(const struct pn_claim *claim,
+				 const struct pn_rows *rows,
+				 enum pn_place place);
+
 const struct pn_paper_info *pn_paper_info(enum pn_paper paper);
 const char *pn_place_name(enum pn_place place);
+
+/* The cost profile of a place in which a claim is run; NULL: a device with its
+ * own costs, or the claim has none. */
+const char *pn_place_profile(enum pn_place place, const struct pn_claim *claim);
 const char *pn_basis_name(enum pn_basis basis);
 const char *pn_result_name(enum pn_result result);
 

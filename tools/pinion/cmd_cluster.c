@@ -15,6 +15,7 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 #include "tools/pinion/timeline.h"
+#include "tools/pinion/words.h"
 
 #define MOST_WATCHED 16
 
@@ -282,26 +283,13 @@ static int run_scheme(struct study *study, enum pn_scheme scheme)
 
 /* --- the command ---------------------------------------------------------- */
 
-/* The schemes that --protocol names, one bit each; 0: a name is unknown. */
-static unsigned schemes_of(const char *list)
+/* -1: there is no such scheme. */
+static int scheme_number(const char *word)
 {
-	unsigned found = 0;
-
-	while (*list) {
-		size_t len = strcspn(list, ",");
-		unsigned s = 0;
-
-		while (s < PN_SCHEME_COUNT &&
-		       (pn_scheme_is_helped(s) ||
-			strlen(pn_scheme_name(s)) != len ||
-			strncmp(list, pn_scheme_name(s), len)))
-			s++;
-		if (s == PN_SCHEME_COUNT)
-			return 0;
-		found |= 1u << s;
-		list += len + (list[len] == ',');
-	}
-	return found;
+	for (int s = 0; s < PN_SCHEME_COUNT; s++)
+		if (!pn_scheme_is_helped(s) && !strcmp(word, pn_scheme_name(s)))
+			return s;
+	return -1;
 }
 
 static char *read_script(const char *path)
@@ -369,7 +357,7 @@ static int check(struct study *study)
 static int run(const void *v, char *const *operands)
 {
 	const struct values *values = v;
-	unsigned schemes = schemes_of(values->protocol);
+	unsigned schemes = pn_words_set(values->protocol, scheme_number);
 	struct study study = { .report = { .json = values->json,
 					   .bench = "sim cluster",
 					   .device = "sim",

@@ -26,9 +26,11 @@
 #include "base/clock.h"
 #include "bench/timed_replay.h"
 #include "device/cuda/driver.h"
+#include "tools/pinion/busy.h"
 #include "tools/pinion/claims.h"
 #include "tools/pinion/cmd_report.h"
 #include "tools/pinion/command.h"
+#include "tools/pinion/json.h"
 #include "tools/pinion/page.h"
 #include "tools/pinion/paths.h"
 #include "tools/pinion/report.h"
@@ -94,6 +96,8 @@ static const struct experiment {
 	  2, 2 },
 	{ "latency-cx5", "H1", false,
 	  "bench helper --experiment latency --cost cx5", "", NULL, 2, 2 },
+	{ "latency-h200", "H1", false,
+	  "bench helper --experiment latency --cost h200", "", NULL, 2, 2 },
 	{ "figure1", "H1", false, "bench helper --experiment figure1", "", NULL,
 	  1, 1 },
 	{ "nas", "H1 H6", false, "bench helper --experiment nas", "", NULL, 25,
@@ -123,6 +127,8 @@ static const struct experiment {
 	  HEAP_QUICK, "", 12, 60 },
 	{ "heap-cx5", "A4", true, "bench heap --device soft:cost=cx5",
 	  HEAP_QUICK, "", 12, 60 },
+	{ "heap-h200", "A4", true, "bench heap --device soft:cost=h200",
+	  HEAP_QUICK, "", 12, 60 },
 	{ "heap-soft", "A4", true, "bench heap --device soft", HEAP_QUICK, "",
 	  8, 60 },
 	{ "view", "A5", true, "bench view --device soft", "--rounds 3", "", 3,
@@ -144,6 +150,8 @@ static const struct experiment {
 	  6, 20 },
 	{ "message-cx5", "P5 P6 P9", false, REUSED "sim:cost=cx5",
 	  "--reuse 1,2,3,4,5,6,7,8,10,12,15,20,40", NULL, 4, 4 },
+	{ "message-h200", "P5 P6 P9", false, REUSED "sim:cost=h200",
+	  "--reuse 1,2,3,4,5,6,7,8,10,12,15,20,40", NULL, 4, 4 },
 	{ "message-soft", "P5 P6 P9", true, REUSED "soft",
 	  "--reuse 1,2,5,20 --budget 10s", "--reuse 1,2,3,5,10,20,40,80", 12,
 	  60 },
@@ -153,17 +161,24 @@ static const struct experiment {
 	{ "paper-003", "M1 M2 M3 M4 M8", false, "sim paper", "", NULL, 14, 14 },
 	{ "paper-003-cx5", "M2 M3 M8", false, "sim paper --profile cx5", "",
 	  NULL, 14, 14 },
+	{ "paper-003-h200", "M2 M3 M8", false, "sim paper --profile h200", "",
+	  NULL, 14, 14 },
 	{ "policies", "M2 M4 X6", false, "sim cache",
 	  "--trace gen:httpd,requests=20000", "--trace gen:httpd", 3, 60 },
 	{ "frrwp", "M6 M7 M10", false, "bench frrwp", "", NULL, 1, 1 },
 	{ "frrwp-cx5", "M6 M7 M10", false, "bench frrwp --device sim:cost=cx5",
 	  "", NULL, 1, 1 },
+	{ "frrwp-h200", "M6 M7 M10", false,
+	  "bench frrwp --device sim:cost=h200", "", NULL, 1, 1 },
 	/* Reuse */
 	{ "reuse", "R1 R2 R3 R4 R6", false,
 	  "bench reuse --device sim:cost=rashti2011", "--messages 100000", "",
 	  8, 27 },
 	{ "reuse-cx5", "R1 R2 R3 R4 R6", false,
 	  "bench reuse --device sim:cost=cx5", "--messages 100000", "", 8, 27 },
+	{ "reuse-h200", "R1 R2 R3 R4 R6", false,
+	  "bench reuse --device sim:cost=h200", "--messages 100000", "", 8,
+	  27 },
 	{ "reuse-soft", "R1 R2 R4 R6", true,
 	  "bench reuse --device soft --mode on",
 	  "--messages 10000 --buffers 50 --budget 15s", "", 20, 60 },
@@ -274,16 +289,25 @@ static bool is_done(const struct values *values, const struct experiment *e)
 struct batch {
 	const struct values *values;
 	uint64_t began_ns;
-	double done_s, all_s; /* expected times of one core, sums */
+	double done_s, all_s; /* expected times, see share_s() */
 	unsigned number, of, failed;
 	struct running {
 		const struct experiment *e; /* NULL: free */
 		pid_t child;
 		uint64_t began_ns;
+		struct pn_busy busy;
 		char path[PN_OPTION_TEXT_BYTES + 8];
 	} running[16];
 	unsigned nslots;
 };
+
+/* What an experiment adds to the time of all: a part of its own where others
+ * run beside it. */
+static double share_s(const struct batch *b, const struct experiment *e)
+{
+	return (double)expected_s(e, b->values->quick) /
+	       (e->alone ? 1 : b->nslots);
+}
 
 /* Expected rest, scaled by the error of the estimate so far. */
 static double left_s(const struct batch *b)
@@ -307,8 +331,27 @@ static void start(struct batch *b, struct running *slot,
 	path_of(b->values, e, path, sizeof(path));
 	*slot = (struct running){ .e = e, .began_ns = pn_clock_ns() };
 	snprintf(slot->path, sizeof(slot->path), "%s.part", path);
+	pn_busy_begin(&slot->busy);
 	if (spawn(argv, slot->path, &slot->child))
 		slot->child = -1;
+}
+
+/* Adds a row: was the machine idle while time was measured? */
+static int note_busy(struct running *slot)
+{
+	FILE *file = fopen(slot->path, "ae");
+	struct pn_json json;
+
+	if (!file)
+		return -errno;
+	pn_busy_end(&slot->busy);
+	pn_json_begin(&json, file);
+	pn_json_text(&json, "bench", PN_PAGE_BUSY);
+	pn_json_text(&json, "experiment", slot->e->name);
+	pn_json_number(&json, "others_percent",
+		       100 * pn_busy_share(&slot->busy));
+	pn_json_end(&json);
+	return fclose(file) ? -errno : 0;
 }
 
 /* A complete file of rows gets its name. */
@@ -318,13 +361,13 @@ static void finish(struct batch *b, struct running *slot, bool ok)
 	char path[PN_OPTION_TEXT_BYTES], what[160];
 
 	path_of(b->values, e, path, sizeof(path));
-	ok = ok && !rename(slot->path, path);
+	ok = ok && (!e->alone || !note_busy(slot)) && !rename(slot->path, path);
 	if (!ok) {
 		unlink(slot->path);
 		unlink(path);
 	}
 	b->failed += !ok;
-	b->done_s += expected_s(e, b->values->quick);
+	b->done_s += share_s(b, e);
 	pn_report_progress(NULL);
 	snprintf(what, sizeof(what), "%2u of %u  %s (%s)", ++b->number, b->of,
 		 e->name, e->rows);
@@ -461,7 +504,7 @@ static unsigned run_all(const struct values *values)
 
 	for (size_t i = 0; i < N; i++)
 		if (wanted(values, &experiments[i])) {
-			b.all_s += expected_s(&experiments[i], values->quick);
+			b.all_s += share_s(&b, &experiments[i]);
 			b.of++;
 		}
 	run_kind(&b, false);
@@ -541,7 +584,7 @@ static unsigned run_streams(const struct streams *streams)
 
 		todo[i] = !(values->resume && is_done(values, e));
 		b.of += todo[i];
-		b.all_s += todo[i] ? e->quick_s : 0;
+		b.all_s += todo[i] ? share_s(&b, e) : 0;
 	}
 	for (unsigned i = 0; i < streams->n; i++)
 		if (todo[i])
@@ -730,7 +773,8 @@ const struct pn_command pn_cmd_reproduce = {
 	.about = "The report begins with a verdict about each figure of the "
 		 "papers: measured, predicted, or fitted, which counts for "
 		 "nothing. Experiments in virtual time run side by side and "
-		 "give the same figures on every machine; the others run "
+		 "give the same figures on every machine (messages within 3 "
+		 "%, by the addresses of their buffers); the others run "
 		 "alone, and depend on the machine and its load.",
 	.options = options,
 	.noptions = PN_ARRAY_LEN(options),

@@ -12,6 +12,7 @@
 #include "tools/pinion/command.h"
 #include "tools/pinion/replay_jobs.h"
 #include "tools/pinion/report.h"
+#include "tools/pinion/words.h"
 #include "tools/trace/generate.h"
 
 #define MAX_LIST  64
@@ -24,7 +25,7 @@
  * ------------------------------------------------ */
 
 struct lists {
-	char policies[MAX_LIST][32];
+	char policies[MAX_LIST][PN_WORD_BYTES];
 	size_t budgets[MAX_LIST];
 	unsigned npolicies, nbudgets;
 };
@@ -40,55 +41,37 @@ static bool is_policy(const char *name)
 	return false;
 }
 
-/* Calls fn for each word of a comma-separated list; none may be empty. */
-static int each_word(const char *list, int (*fn)(const char *word, void *arg),
-		     void *arg)
+static int add_policies(const char *list, struct lists *lists)
 {
-	char word[32];
+	char word[PN_WORD_BYTES];
 
-	for (;;) {
-		size_t len = strcspn(list, ",");
-		int ret = -EINVAL;
-
-		if (len && len < sizeof(word)) {
-			memcpy(word, list, len);
-			word[len] = '\0';
-			ret = fn(word, arg);
-		}
-		if (ret || !list[len])
-			return ret;
-		list += len + 1;
+	while (pn_words_next(&list, word)) {
+		if (!is_policy(word) || lists->npolicies == MAX_LIST)
+			return -EINVAL;
+		strcpy(lists->policies[lists->npolicies++], word);
 	}
+	return *list ? -EINVAL : 0;
 }
 
-static int add_policy(const char *word, void *arg)
-{
-	struct lists *lists = arg;
-
-	if (!is_policy(word) || lists->npolicies == MAX_LIST)
-		return -EINVAL;
-	strcpy(lists->policies[lists->npolicies++], word);
-	return 0;
-}
-
-static int add_budget(const char *word, void *arg)
+/* `recorded` is 0. */
+static int add_budgets(const char *list, struct lists *lists)
 {
 	static const struct pn_option bytes = {
 		"budget",      PN_OPTION_BYTES,	  "1M", "", 0,
 		PN_PAGE_BYTES, UINT64_C(1) << 46, NULL
 	};
-	struct lists *lists = arg;
-	uint64_t value = 0; /* recorded */
+	char word[PN_WORD_BYTES];
 
-	if (!strcmp(word, RECORDED) && lists->nbudgets < MAX_LIST) {
+	while (pn_words_next(&list, word)) {
+		uint64_t value = 0;
+
+		if (lists->nbudgets == MAX_LIST ||
+		    (strcmp(word, RECORDED) != 0 &&
+		     pn_option_parse(&bytes, word, &value, NULL)))
+			return -EINVAL;
 		lists->budgets[lists->nbudgets++] = value;
-		return 0;
 	}
-	if (lists->nbudgets == MAX_LIST ||
-	    pn_option_parse(&bytes, word, &value, NULL))
-		return -EINVAL;
-	lists->budgets[lists->nbudgets++] = value;
-	return 0;
+	return *list ? -EINVAL : 0;
 }
 
 /* --- pinion sim cache
@@ -362,12 +345,11 @@ static int run_cache(const void *v, char *const *operands)
 	if (!values->trace[0])
 		return pn_usage_error("sim cache: name a trace: --trace FILE "
 				      "or --trace gen:httpd");
-	if (each_word(values->policy, add_policy, &study.lists))
+	if (add_policies(values->policy, &study.lists))
 		return pn_usage_error("sim cache: --policy takes lru, fmrd, "
 				      "mre, greedy, keep, cost, offline, none "
 				      "and recorded, separated by commas");
-	if (values->budget[0] &&
-	    each_word(values->budget, add_budget, &study.lists))
+	if (values->budget[0] && add_budgets(values->budget, &study.lists))
 		return pn_usage_error("sim cache: --budget takes sizes from 4K "
 				      "on, separated by commas, such as 1M,4M");
 	study.profile = strcmp(values->profile, RECORDED)
@@ -550,9 +532,8 @@ static int paper_trace(struct pn_report *report, const char *trace,
 	int ret = load(&study, trace, 0);
 
 	if (!ret) {
-		each_word("lru,fmrd,mre,cost,none", add_policy, &study.lists);
-		each_word("2M,4M,8M,16M,32M,64M,128M,256M", add_budget,
-			  &study.lists);
+		add_policies("lru,fmrd,mre,cost,none", &study.lists);
+		add_budgets("2M,4M,8M,16M,32M,64M,128M,256M", &study.lists);
 		pn_report_series(&study.report);
 		pn_report_note(&study.report, "%s: the paper has %s", trace,
 			       says);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tools/pinion/report.h"
+#include "tools/pinion/words.h"
 #include "tools/trace/write.h"
 
 /* --- what they share -------------------------------------------------------
@@ -168,20 +169,19 @@ struct show {
 static int parse_kinds(struct show *show)
 {
 	const char *list = show->values->kind;
+	char word[PN_WORD_BYTES];
 
 	memset(show->kinds, !*list, sizeof(show->kinds));
-	while (*list) {
-		size_t len = strcspn(list, ",");
-		int kind = len ? pn_trace_kind_number(list, len) : -1;
+	while (pn_words_next(&list, word)) {
+		int kind = pn_trace_kind_number(word, strlen(word));
 
 		if (kind < 0)
 			return pn_usage_error(
-				"trace show: unknown kind of event '%.*s'",
-				(int)len, list);
+				"trace show: unknown kind of event '%s'", word);
 		show->kinds[kind] = true;
-		list += len + (list[len] == ',');
 	}
-	return PN_EXIT_OK;
+	return *list ? pn_usage_error("trace show: no kind of event '%s'", list)
+		     : PN_EXIT_OK;
 }
 
 static int parse_filters(struct show *show)

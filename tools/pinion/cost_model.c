@@ -17,7 +17,7 @@
 void pn_costs_of_profile(const struct pn_profile *profile,
 			 struct pn_place_costs *costs)
 {
-	*costs = (struct pn_place_costs){ .cpu_moves = false };
+	*costs = (struct pn_place_costs){ .unbatched = profile->unbatched };
 	memcpy(costs->value, profile->value, sizeof(costs->value));
 }
 
@@ -309,6 +309,8 @@ MODEL(pn_model_meeting)
  * batch pays one. */
 static double batch_share(const struct pn_place_costs *c)
 {
+	if (c->unbatched)
+		return 0;
 	return c->value[PN_PROFILE_DEREGISTER_US] * (BATCH - 1) / BATCH /
 	       (pn_cost_register_us(c, 2 * PN_PAGE_BYTES) +
 		pn_cost_deregister_us(c, 2 * PN_PAGE_BYTES));

@@ -28,6 +28,7 @@ struct pn_place_costs {
 	double fault_page_us;
 	/* The CPU of the sender moves the bytes, so registering at the sender
 	 * cannot overlap with moving. */
+	bool unbatched; /* a batch of deregistrations saves nothing */
 	bool cpu_moves;
 	/* Transfers of 8 KiB that pinion does not copy in any case, by their
 	 * path: there is no copy to save. */

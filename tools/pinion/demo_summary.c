@@ -1,74 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "tools/pinion/demo_summary.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include "base/compiler.h"
 #include "bench/core_speed.h"
 #include "tools/pinion/command.h"
 #include "tools/pinion/report.h"
 
-/* If others use more than this share of the processor time, or a core is so
- * many times slower than before, figures are not comparable. */
-#define BUSY_SHARE 0.2
-#define BUSY_PACE  1.5
+/* If a core is so many times slower than before, figures are not comparable. */
+#define BUSY_PACE 1.5
 
 /* --- how busy the machine is ---------------------------------------------- */
 
-static double seconds(const struct timeval *time)
-{
-	return (double)time->tv_sec + (double)time->tv_usec / 1e6;
-}
-
-/* Ticks of this process and of its ended children. */
-static double own_ticks(void)
-{
-	double sum = 0;
-
-	for (int i = 0; i < 2; i++) {
-		struct rusage use;
-
-		getrusage(i ? RUSAGE_CHILDREN : RUSAGE_SELF, &use);
-		sum += seconds(&use.ru_utime) + seconds(&use.ru_stime);
-	}
-	return sum * (double)sysconf(_SC_CLK_TCK);
-}
-
-/* user, nice, system, idle, iowait, irq, softirq, steal: proc(5). */
-static void read_ticks(struct pn_demo_ticks *ticks)
-{
-	double field[8] = { 0 }, all = 0;
-	FILE *file = fopen("/proc/stat", "re");
-
-	*ticks = (struct pn_demo_ticks){ 0 };
-	if (!file)
-		return;
-	if (fscanf(file, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &field[0],
-		   &field[1], &field[2], &field[3], &field[4], &field[5],
-		   &field[6], &field[7]) >= 4)
-		for (unsigned i = 0; i < PN_ARRAY_LEN(field); i++)
-			all += field[i];
-	fclose(file);
-	ticks->all = all;
-	ticks->others = all - field[3] - field[4] - own_ticks();
-}
-
 void pn_demo_begin(struct pn_demo_summary *summary)
 {
-	read_ticks(&summary->ticks);
+	pn_busy_begin(&summary->busy);
 }
 
 void pn_demo_end(struct pn_demo_summary *summary)
 {
-	struct pn_demo_ticks now;
-
-	read_ticks(&now);
-	summary->ticks.all = now.all - summary->ticks.all;
-	summary->ticks.others = now.others - summary->ticks.others;
-	/* Ticks are coarse: the difference may be negative. */
-	if (summary->ticks.others < 0)
-		summary->ticks.others = 0;
+	pn_busy_end(&summary->busy);
 }
 
 void pn_demo_sample_speed(struct pn_demo_summary *summary)
@@ -117,6 +67,17 @@ void pn_demo_add_message(struct pn_demo_summary *summary, int protocol,
 		size->chosen = chosen;
 }
 
+void pn_demo_add_learning(struct pn_demo_summary *summary,
+			  const struct pn_demo_learning *learning)
+{
+	struct pn_demo_size *size = size_of(summary, learning->bytes);
+
+	if (!size)
+		return;
+	size->learned = learning->messages;
+	size->first_us = learning->first_us;
+}
+
 /* --- words ---------------------------------------------------------------- */
 
 #define TEXT 400
@@ -163,22 +124,39 @@ static int fastest(const struct pn_demo_size *size)
 	return best;
 }
 
+static int print_auto(const struct pn_demo_size *size, char *text, size_t room)
+{
+	char bytes[PN_REPORT_BYTES_LEN], us[PN_REPORT_NUMBER_LEN];
+	char first[PN_REPORT_NUMBER_LEN];
+	int n = snprintf(text, room,
+			 "Messages of %s: auto chose %s and took "
+			 "%s us",
+			 pn_report_bytes(size->bytes, bytes),
+			 pn_protocol_name((unsigned)size->chosen),
+			 pn_report_number(size->us[PN_PROTOCOL_AUTO], us));
+
+	if (size->learned)
+		n += snprintf(text + n, room - (size_t)n,
+			      " after learning from %llu (the first ones took "
+			      "%s us)",
+			      (unsigned long long)size->learned,
+			      pn_report_number(size->first_us, first));
+	return n;
+}
+
 /* Compares `auto` with copying, with registering for each message, and with the
  * fastest protocol. */
 static void print_size(const struct pn_demo_size *size, FILE *file)
 {
 	const double mine = size->us[PN_PROTOCOL_AUTO];
-	char text[TEXT], bytes[PN_REPORT_BYTES_LEN], us[PN_REPORT_NUMBER_LEN];
+	char text[TEXT];
 	int best = fastest(size);
 	int n;
 
 	if (!mine || best < 0)
 		return;
-	n = snprintf(text, sizeof(text),
-		     "Messages of %s: auto chose %s and took %s us;",
-		     pn_report_bytes(size->bytes, bytes),
-		     pn_protocol_name((unsigned)size->chosen),
-		     pn_report_number(mine, us));
+	n = print_auto(size, text, sizeof(text));
+	n += snprintf(text + n, sizeof(text) - (size_t)n, ";");
 	for (int id = PN_PROTOCOL_COPY; id <= PN_PROTOCOL_DEMAND; id++)
 		if (size->us[id])
 			n += snprintf(text + n, sizeof(text) - (size_t)n,
@@ -196,16 +174,14 @@ static void print_busy(const struct pn_demo_summary *summary, FILE *file)
 	const double slow = summary->best_pace
 				    ? summary->worst_pace / summary->best_pace
 				    : 1;
-	const double share = summary->ticks.all > 0 ? summary->ticks.others /
-							      summary->ticks.all
-						    : 0;
+	const double share = pn_busy_share(&summary->busy);
 	char text[TEXT];
 
 	if (summary->virtual_time)
 		snprintf(text, sizeof(text),
 			 "Virtual time does not depend on the load of the "
 			 "machine.");
-	else if (share > BUSY_SHARE)
+	else if (share > PN_BUSY_SHARE)
 		snprintf(text, sizeof(text),
 			 "The machine was TOO BUSY TO TELL: other programs "
 			 "used %.0f %% of the processor time. Repeat the demo "

@@ -19,25 +19,31 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "message/protocol/protocol.h"
+#include "tools/pinion/busy.h"
 
 #define PN_DEMO_SIZES 8
 #define PN_DEMO_REGISTERS \
 	((size_t)4 << 20) /* bytes, unless fewer can be pinned */
-
-/* Processor time in ticks. */
-struct pn_demo_ticks {
-	double all;    /* of all cores, including idle ones */
-	double others; /* used by other programs and other virtual machines */
-};
 
 /* Messages of one size. */
 struct pn_demo_size {
 	size_t bytes;
 	double us[PN_PROTOCOL_COUNT + 1]; /* by protocol; 0: not measured */
 	int chosen;			  /* by auto */
+	/* by auto before it was measured, and its first messages */
+	uint64_t learned;
+	double first_us;
+};
+
+/* Messages of one size from which `auto` learned before it was measured. */
+struct pn_demo_learning {
+	size_t bytes;
+	uint64_t messages;
+	double first_us; /* a message of the first buffer */
 };
 
 struct pn_demo_summary {
@@ -51,7 +57,7 @@ struct pn_demo_summary {
 	/* fastest and slowest loop in ns; 0: not measured */
 	double best_pace, worst_pace;
 	/* at the beginning; after pn_demo_end() of the run */
-	struct pn_demo_ticks ticks;
+	struct pn_busy busy;
 };
 
 /* Begin and end of the run. */
@@ -69,6 +75,9 @@ void pn_demo_add_registration(struct pn_demo_summary *summary, size_t bytes,
 /* Adds the time of a message; `chosen` is the protocol that it used. */
 void pn_demo_add_message(struct pn_demo_summary *summary, int protocol,
 			 size_t bytes, double us, int chosen);
+
+void pn_demo_add_learning(struct pn_demo_summary *summary,
+			  const struct pn_demo_learning *learning);
 
 /* Prints the summary; `command` is the name of this program. */
 void pn_demo_print_summary(const struct pn_demo_summary *summary,

@@ -188,19 +188,38 @@ static int fill_grid(struct pn_figure *figure, struct point *points, size_t n)
 	return 0;
 }
 
+/* Of a file, its name: folders say nothing about what it has. */
+static const char *without_folders(const char *word)
+{
+	const char *slash = strrchr(word, '/');
+
+	return slash ? slash + 1 : word;
+}
+
 /* "what bcast, ranks 4". */
 static void name_each(struct pn_figure *figure)
 {
 	const char *keys[] = { figure->plan->each, figure->plan->each_too };
-	char word[64];
+	char word[NAME];
 	size_t at = 0;
 
-	for (size_t i = 0; i < 2 && keys[i]; i++)
+	for (size_t i = 0; i < 2 && keys[i]; i++) {
+		pn_row_word(figure->about, keys[i], word, sizeof(word));
 		at += (size_t)snprintf(figure->each + at,
-				       sizeof(figure->each) - at, "%s%.12s %s",
-				       i ? ", " : "", keys[i],
-				       pn_row_word(figure->about, keys[i], word,
-						   sizeof(word)));
+				       sizeof(figure->each) - at,
+				       "%s%.12s %.60s", i ? ", " : "", keys[i],
+				       without_folders(word));
+	}
+}
+
+static int add_command(struct pn_figure *figure, const struct pn_row *row)
+{
+	const char *command = pn_row_text(row, "command");
+
+	return command && index_of_word(&figure->commands, &figure->ncommands,
+					command) < 0
+		       ? -ENOMEM
+		       : 0;
 }
 
 static int make_figure(const struct pn_rows *rows, struct pn_figure *figure,
@@ -216,6 +235,7 @@ static int make_figure(const struct pn_rows *rows, struct pn_figure *figure,
 		    !same_figure(plan, figure->about, rows->rows[i]))
 			continue;
 		taken[i] = true;
+		ret = add_command(figure, rows->rows[i]);
 		for (size_t y = 0;
 		     !ret && y < PN_FIGURE_YS && (!y || plan->more[y - 1].key);
 		     y++)
@@ -242,6 +262,7 @@ static void figure_fini(struct pn_figure *figure)
 {
 	words_free(figure->x_words, figure->nx);
 	words_free(figure->curves, figure->ncurves);
+	words_free(figure->commands, figure->ncommands);
 	free(figure->xs);
 	free(figure->ys);
 	free(figure->means);

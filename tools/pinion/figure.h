@@ -86,7 +86,9 @@ extern const size_t pn_figure_nplans;
 struct pn_figure {
 	const struct pn_figure_plan *plan;
 	const struct pn_row *about; /* one of its rows: device, command, ... */
-	char each[160]; /* "reuse 32", "what bcast, ranks 4", or "" */
+	char each[160];	 /* "reuse 32", "what bcast, ranks 4", or "" */
+	char **commands; /* those that gave its rows */
+	size_t ncommands;
 	size_t nx, ncurves;
 	double *xs;	/* ascending; for words: 0, 1, ... */
 	char **x_words; /* the x values as text */

@@ -2,7 +2,8 @@
 /*
  * What a figure shows, in a sentence with its numbers (figure.h).
  *
- * Several curves: the x at which the best and the worst of them differ most.
+ * Several curves: the x at which the best and the worst of them differ most;
+ * bars of which each kind has places of its own: the best of each kind.
  * One curve: its first and its last point; of bars, which have no order, the
  * best and the worst. Curves over time: their means. What
  * is saved, and its price: the least of the first where the price is at most 5
@@ -213,6 +214,30 @@ static double contrast(const struct pn_figure *figure, size_t x, size_t low,
 	return a > 0 ? b / a : b - a;
 }
 
+/* All curves are the same at each x: from where to where they go. */
+static void say_same(struct pn_figure *figure, size_t curve)
+{
+	char a[TEXT], b[TEXT], at[TEXT];
+	size_t first = figure->nx, last = 0;
+
+	for (size_t x = 0; x < figure->nx; x++)
+		if (isfinite(value(figure, x, curve))) {
+			first = first < x ? first : x;
+			last = x;
+		}
+	pn_figure_value(figure, value(figure, first, curve), a, TEXT);
+	pn_figure_value(figure, value(figure, last, curve), b, TEXT);
+	x_text(figure, last, at, TEXT);
+	if (first == last)
+		snprintf(figure->finding, sizeof(figure->finding),
+			 "All are the same within 1 %%: %s at %s.", a, at);
+	else
+		snprintf(figure->finding, sizeof(figure->finding),
+			 "All are the same within 1 %%, from %s at %.60s to %s "
+			 "at %s.",
+			 a, figure->x_words[first], b, at);
+}
+
 static void say_contrast(struct pn_figure *figure, size_t x, size_t low,
 			 size_t high)
 {
@@ -231,9 +256,7 @@ static void say_contrast(struct pn_figure *figure, size_t x, size_t low,
 			 round_text(b / a, factor, TEXT));
 	x_text(figure, x, at, TEXT);
 	if (b - a <= 0.01 * fabs(b))
-		snprintf(figure->finding, sizeof(figure->finding),
-			 "All are the same within 1 %%: %s at %s.", best_text,
-			 at);
+		say_same(figure, best);
 	else
 		snprintf(figure->finding, sizeof(figure->finding),
 			 "At %s, %s has %s, %s has %s%s.", at,
@@ -258,6 +281,76 @@ static void find_contrast(struct pn_figure *figure)
 		find_single(figure);
 	else
 		say_contrast(figure, at, low, high);
+}
+
+/* --- bars, each kind with places of its own ------------------------------- */
+
+static bool is_ragged(const struct pn_figure *figure)
+{
+	size_t low = 0, high = 0;
+
+	for (size_t x = 0; x < figure->nx; x++)
+		if (!extremes(figure, x, &low, &high))
+			return true;
+	return false;
+}
+
+/* The x at which a curve is best. */
+static size_t best_of(const struct pn_figure *figure, size_t curve)
+{
+	double sign = figure->plan->good < 0 ? -1 : 1;
+	size_t at = 0;
+
+	for (size_t x = 1; x < figure->nx; x++)
+		if (isfinite(value(figure, x, curve)) &&
+		    !(sign * value(figure, x, curve) <=
+		      sign * value(figure, at, curve)))
+			at = x;
+	return at;
+}
+
+static double best_value(const struct pn_figure *figure, size_t curve)
+{
+	return value(figure, best_of(figure, curve), curve);
+}
+
+/* "periodic has 50 % of predictions at 128". */
+static const char *best_text(const struct pn_figure *figure, size_t curve,
+			     char *buf, size_t bytes)
+{
+	char text[TEXT];
+
+	snprintf(buf, bytes, "%.100s has %s at %.40s", figure->curves[curve],
+		 pn_figure_value(figure, best_value(figure, curve), text, TEXT),
+		 figure->x_words[best_of(figure, curve)]);
+	return buf;
+}
+
+static void find_bests(struct pn_figure *figure)
+{
+	double sign = figure->plan->good < 0 ? -1 : 1;
+	char a[2 * TEXT + 64], b[2 * TEXT + 64];
+	size_t best = 0, worst = 0;
+
+	for (size_t c = 1; c < figure->ncurves; c++) {
+		double own = sign * best_value(figure, c);
+
+		if (own > sign * best_value(figure, best))
+			best = c;
+		if (own < sign * best_value(figure, worst))
+			worst = c;
+	}
+	figure->found_curve = best;
+	figure->found_x = best_of(figure, best);
+	best_text(figure, best, a, sizeof(a));
+	best_text(figure, worst, b, sizeof(b));
+	if (fabs(best_value(figure, best) - best_value(figure, worst)) <=
+	    0.01 * fabs(best_value(figure, best)))
+		snprintf(figure->finding, sizeof(figure->finding),
+			 "At their best, all are the same within 1 %%: %s.", a);
+	else
+		snprintf(figure->finding, sizeof(figure->finding),
+			 "At their best, %.220s, %.220s.", a, b);
 }
 
 /* --- what is saved, and its price ------------------------------------------
@@ -300,6 +393,8 @@ void pn_figure_find(struct pn_figure *figure)
 	else if (figure->ncurves == 1)
 		(figure->plan->style & PN_FIGURE_BARS ? find_bars
 						      : find_single)(figure);
+	else if (figure->plan->style & PN_FIGURE_BARS && is_ragged(figure))
+		find_bests(figure);
 	else
 		find_contrast(figure);
 }

@@ -131,7 +131,7 @@ static const struct idea {
 static bool costs_at(const struct pn_claim *claim, const struct pn_rows *rows,
 		     enum pn_place place, struct pn_place_costs *costs)
 {
-	const char *name = place == PN_PLACE_CX5 ? "cx5" : claim->profile;
+	const char *name = pn_place_profile(place, claim);
 
 	if (place >= PN_PLACE_SOFT)
 		return pn_costs_measured(rows, pn_place_name(place), costs);
@@ -243,9 +243,9 @@ static void say_seen(const struct tally *t, struct pn_idea_at *at)
 					number_text(&t->most, most));
 	if (t->price.claim)
 		snprintf(at->seen + used, sizeof(at->seen) - used,
-			 "; the price is %s, %s the limit",
+			 "; the price is %s, %s the limit of %g %%",
 			 number_text(&t->price, price),
-			 t->dear ? "above" : "below");
+			 t->dear ? "above" : "below", t->price.claim->limit);
 }
 
 /* What answers come from. */
@@ -279,6 +279,16 @@ static struct tally tally_of(const struct evidence *e, enum pn_idea idea,
 			add_number(&t, &pn_effects[i], ours);
 	}
 	return t;
+}
+
+static const char *command_of_effect(const struct pn_rows *rows,
+				     enum pn_idea idea, enum pn_place place)
+{
+	for (size_t i = 0; i < pn_neffects; i++)
+		if (pn_effects[i].idea == idea)
+			return pn_agreement_command(&pn_effects[i], rows,
+						    place);
+	return NULL;
 }
 
 /* --- answers -------------------------------------------------------------- */
@@ -331,6 +341,7 @@ void pn_ideas_find(const struct pn_rows *rows,
 			if (at->answer == PN_NOT_SEEN)
 				continue;
 			say_seen(&t, at);
+			at->command = command_of_effect(rows, i, p);
 			say_why(&ideas[i], t.most.claim, rows, p, at);
 		}
 		say_where(answer);

@@ -52,6 +52,8 @@ struct pn_idea_at {
 	enum pn_answer answer;
 	char seen[512]; /* the numbers, as a sentence */
 	char why[256];	/* the costs; "": not known */
+	/* of numbers that are not a claim's; NULL: there are none */
+	const char *command;
 };
 
 struct pn_idea_answer {

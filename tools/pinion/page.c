@@ -9,6 +9,7 @@
 #include "device/profiles.h"
 #include "revision.h"
 #include "tools/pinion/agreement.h"
+#include "tools/pinion/busy.h"
 #include "tools/pinion/claims.h"
 #include "tools/pinion/cost_model.h"
 #include "tools/pinion/ideas.h"
@@ -44,14 +45,14 @@ static const char style[] =
 	"background:var(--bg)}\n"
 	".about,.cite{color:var(--soft);font-size:.85rem;margin:.3rem 0}\n"
 	".emulated{color:var(--mark);font-weight:600}\n"
-	"code{font-size:.85em}.wide{min-width:62rem}\n"
+	"code{font-size:.85em}.wide{min-width:66rem}\n"
 	"td small{display:block;color:var(--soft);white-space:nowrap}\n"
 	".better b,.same b{color:var(--good)}.worse b{color:var(--mark)}\n"
 	".fitted,.repeated{background:var(--pale)}.fitted b,.repeated b{"
 	"color:var(--soft);font-weight:400}\n"
 	"summary{cursor:pointer;color:var(--soft);font-size:.85rem}\n"
 	/* Where the table of claims does not fit, each claim is a card. */
-	"@media(max-width:63rem){.cards{min-width:0}.cards thead,.cards "
+	"@media(max-width:67rem){.cards{min-width:0}.cards thead,.cards "
 	".none{display:none}.cards,.cards tbody{display:block}.cards "
 	"tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(9rem,"
 	"1fr));border-bottom:2px solid var(--line);padding:.6rem 0}.cards "
@@ -163,11 +164,11 @@ static void put_summary(FILE *file, const struct pn_figure *figure)
 	fputs("</tbody></table>", file);
 }
 
-/* Device, profile, emulated or not, machine, revision, command. */
-static void put_about(FILE *file, const struct pn_row *row)
+/* Device, profile, emulated or not, machine, revision, commands. */
+static void put_about(FILE *file, const struct pn_figure *figure)
 {
+	const struct pn_row *row = figure->about;
 	const char *profile = pn_row_text(row, "profile");
-	const char *command = pn_row_text(row, "command");
 
 	fputs("<p class=about>device <b>", file);
 	pn_markup_text(file, pn_row_text(row, "device"));
@@ -184,9 +185,9 @@ static void put_about(FILE *file, const struct pn_row *row)
 	pn_markup_text(file, pn_row_text(row, "machine"));
 	fputs("; revision ", file);
 	pn_markup_text(file, pn_row_text(row, "revision"));
-	if (command) {
+	for (size_t i = 0; i < figure->ncommands; i++) {
 		fputs("<br>", file);
-		put_element(file, "code", command);
+		put_element(file, "code", figure->commands[i]);
 	}
 	fputs("</p>", file);
 }
@@ -218,7 +219,7 @@ static void put_figure(FILE *file, const struct pn_figure *figure,
 		fputs(figure->svg, file);
 	fputs("<figcaption>", file);
 	put_share(file, figure);
-	put_about(file, figure->about);
+	put_about(file, figure);
 	fputs("</figcaption>\n<details><summary>the numbers</summary><div "
 	      "class=table tabindex=0>",
 	      file);
@@ -299,7 +300,12 @@ static void put_regimes(FILE *file, const struct pn_rows *rows)
 	}
 	for (int p = PN_PLACE_SOFT; p < PN_PLACES; p++)
 		if (pn_costs_measured(rows, pn_place_name(p), &costs))
-			put_regime(file, pn_place_name(p), "measured", &costs);
+			put_regime(file, pn_place_name(p),
+				   p == PN_PLACE_CUDA
+					   ? "measured by pinion bench gpu"
+					   : "measured by pinion bench "
+					     "register, bench reuse",
+				   &costs);
 	fputs("</tbody></table></div>\n", file);
 }
 
@@ -318,6 +324,10 @@ static void put_idea_at(FILE *file, enum pn_place place,
 		fputs("There ", file);
 		pn_markup_text(file, at->why);
 		fputs(".", file);
+	}
+	if (at->command) {
+		fputs(" ", file);
+		put_element(file, "code", at->command);
 	}
 	fputs("</li>\n", file);
 }
@@ -344,7 +354,8 @@ static void put_ideas(FILE *file, const struct pn_page *page)
 	pn_ideas_find(page->rows, page->agreements, page->nagreements, ideas);
 	fprintf(file,
 		"<h3 id=ideas>Where each idea pays, and why</h3><p>From the "
-		"rows of this page; numbers that were fitted are left out. "
+		"rows of this page, with the commands of those that are no "
+		"claim's; numbers that were fitted are left out. "
 		"Less than %g %% is no difference.</p>\n",
 		PN_IDEA_MARGIN);
 	for (size_t i = 0; i < PN_IDEAS - 1; i++)
@@ -455,7 +466,7 @@ static void put_agreement(FILE *file, const struct pn_agreement *a)
 
 static void put_verdict_head(FILE *file)
 {
-	fputs("<div class=table tabindex=0><table class=\"wide "
+	fputs("<div class=\"table free\" tabindex=0><table class=\"wide "
 	      "cards\"><thead><tr><th class=t>row</th><th "
 	      "class=t>what</th><th>paper</th>",
 	      file);
@@ -526,6 +537,39 @@ static void put_counts(FILE *file, const struct pn_page *page)
 		missing);
 }
 
+/* What others used of the machine while time was measured. */
+static void put_busy(FILE *file, const struct pn_rows *rows)
+{
+	const struct pn_row *worst = NULL;
+	double sum = 0, most = 0;
+	unsigned n = 0;
+
+	for (size_t i = 0; i < rows->n; i++) {
+		double others = pn_row_number(rows->rows[i], "others_percent");
+
+		if (!pn_row_meets(rows->rows[i], "bench=" PN_PAGE_BUSY) ||
+		    !isfinite(others))
+			continue;
+		if (!worst || others > most)
+			worst = rows->rows[i];
+		most = fmax(most, others);
+		sum += others;
+		n++;
+	}
+	if (!n)
+		return;
+	fprintf(file,
+		"<p id=busy>While time was measured, other programs used %.0f "
+		"%% of the processors, at most %.0f %% (",
+		sum / n, most);
+	pn_markup_text(file, pn_row_text(worst, "experiment"));
+	fputs(most > 100 * PN_BUSY_SHARE
+		      ? "): <b class=emulated>the machine was too busy</b> for "
+			"what is measured on devices to count.</p>\n"
+		      : "): the machine was idle enough.</p>\n",
+	      file);
+}
+
 static void put_overview(FILE *file, const struct pn_page *page)
 {
 	if (!page->nagreements)
@@ -534,6 +578,7 @@ static void put_overview(FILE *file, const struct pn_page *page)
 	      "hold?</h2>\n",
 	      file);
 	put_counts(file, page);
+	put_busy(file, page->rows);
 	fputs("<p><b>Measured</b>: a real device with its own costs. "
 	      "<b>Predicted</b>: virtual time or emulated costs, not fitted to "
 	      "this claim. <b>Repeated</b>: the number does not follow from "
@@ -544,9 +589,8 @@ static void put_overview(FILE *file, const struct pn_page *page)
 	      "what the cost model predicts for the costs of that place, which "
 	      "is another regime and not a worse result. The "
 	      "paper's bounds are part of the source; some models and means "
-	      "were "
-	      "changed after a run had been seen "
-	      "(doc/design/observability.md).</p>\n",
+	      "were changed after a run had been seen, one since the first "
+	      "run under h200 (doc/design/observability.md).</p>\n",
 	      file);
 	put_ideas(file, page);
 	put_regimes(file, page->rows);

@@ -18,6 +18,10 @@
 
 struct pn_agreement; /* agreement.h */
 
+/* `bench` of rows with what other programs used while an experiment measured
+ * time: `experiment`, `others_percent`. */
+#define PN_PAGE_BUSY "reproduce"
+
 /* An experiment that the machine cannot run. */
 struct pn_left_out {
 	const char *name;

@@ -16,6 +16,15 @@
 
 #define PATH 512
 
+/* Of a picture, and of the names of its curves: all together, a line and a
+ * letter. gnuplot takes letters for wider than they are. */
+#define WIDTH	   480
+#define HEIGHT	   290 /* without the names */
+#define KEY_HEIGHT 18
+#define KEY_WIDTH  380
+#define KEY_SAMPLE 45
+#define KEY_LETTER 6.75
+
 /* Readable on white and on black. Points and dashes differ, too, for readers
  * who cannot distinguish colours (palette of Okabe and Ito, Color universal
  * design, 2008, with less contrast). */
@@ -60,10 +69,42 @@ static double largest(const struct pn_figure *figure)
 	return most;
 }
 
+/* 0 if nothing is below. */
+static double smallest(const struct pn_figure *figure)
+{
+	double least = 0;
+
+	for (size_t i = 0; i < figure->nx * figure->ncurves; i++)
+		if (figure->ys[i] < least)
+			least = figure->ys[i];
+	return least;
+}
+
+static double smallest_above_0(const struct pn_figure *figure)
+{
+	double least = INFINITY;
+
+	for (size_t i = 0; i < figure->nx * figure->ncurves; i++)
+		if (figure->ys[i] > 0 && figure->ys[i] < least)
+			least = figure->ys[i];
+	return least;
+}
+
+static const char *const units[] = { "B", "K", "M", "G", "T" };
+
+/* Tics at powers of 16, on a logarithmic scale. */
+static void put_bytes_powers(FILE *script)
+{
+	fprintf(script, "set ytics (");
+	for (int power = 0; power < 48; power += 4)
+		fprintf(script, "%s'%d%s' %.0f", power ? ", " : "",
+			1 << power % 10, units[power / 10], exp2(power));
+	fprintf(script, ")\n");
+}
+
 /* About five tics at round numbers of bytes. */
 static void put_bytes_scale(FILE *script, double most)
 {
-	static const char *const units[] = { "B", "K", "M", "G", "T" };
 	double step = 1;
 	int unit = 0;
 
@@ -78,6 +119,70 @@ static void put_bytes_scale(FILE *script, double most)
 	fprintf(script, ")\n");
 }
 
+static size_t longest_name(const struct pn_figure *figure)
+{
+	size_t longest = 1;
+
+	for (size_t c = 0; c < figure->ncurves; c++)
+		if (strlen(figure->curves[c]) > longest)
+			longest = strlen(figure->curves[c]);
+	return longest;
+}
+
+/* Names of curves stand in columns above the picture. */
+static int key_columns(const struct pn_figure *figure)
+{
+	double columns =
+		KEY_WIDTH / (KEY_SAMPLE + KEY_LETTER * longest_name(figure));
+
+	return columns < 2 ? 1 : columns < 3 ? 2 : 3;
+}
+
+static int key_lines(const struct pn_figure *figure)
+{
+	int columns = key_columns(figure);
+
+	return ((int)figure->ncurves + columns - 1) / columns;
+}
+
+/* What is below 0 is shown, too. */
+static void put_range(FILE *script, const struct pn_figure *figure)
+{
+	unsigned style = figure->plan->style;
+	double most = largest(figure), least = smallest(figure);
+
+	if (style & PN_FIGURE_LOG_Y) {
+		fprintf(script, "set logscale y\n");
+		/* Bars begin at the axis. */
+		if (style & PN_FIGURE_BARS && most > 0)
+			fprintf(script, "set yrange [%.9g:%.9g]\n",
+				smallest_above_0(figure) / 4, 3 * most);
+		return;
+	}
+	if (least < 0)
+		fprintf(script, "set xzeroaxis lt 1 lc rgb '#808080'\n");
+	fprintf(script, "set yrange [%.9g:%.9g]\n", 1.15 * least,
+		most > 0    ? 1.15 * most
+		: least < 0 ? -0.15 * least
+			    : 1);
+}
+
+static int height_of(const struct pn_figure *figure)
+{
+	return HEIGHT + KEY_HEIGHT * key_lines(figure);
+}
+
+static void put_key(FILE *script, const struct pn_figure *figure)
+{
+	int lines = key_lines(figure);
+
+	fprintf(script,
+		"set key at screen 0.5,0.99 center top horizontal maxcols %d "
+		"samplen 1.5 width %.2f\nset tmargin at screen %.4f\n",
+		key_columns(figure), -0.15 * (double)longest_name(figure),
+		1 - (KEY_HEIGHT * lines + 16.0) / height_of(figure));
+}
+
 static void put_axes(FILE *script, const struct pn_figure *figure)
 {
 	const struct pn_figure_plan *plan = figure->plan;
@@ -85,27 +190,28 @@ static void put_axes(FILE *script, const struct pn_figure *figure)
 	fprintf(script,
 		"reset\nset encoding utf8\nset grid ytics lc rgb "
 		"'#909090' lw 0.5 dt 3\nset border 3\nset tics nomirror "
-		"out\nset key above center horizontal\n"
-		"%s\n",
+		"out\n%s\n",
 		/* Over time a value holds until the next one. Other lines end
 		 * where nothing was measured. */
 		plan->style & PN_FIGURE_STEPS ? "set datafile missing 'NaN'"
 					      : "set datafile missing '?'");
+	put_key(script, figure);
 	fprintf(script, "set xlabel '");
 	put_text(script, plan->x_label);
 	fprintf(script, "'\nset ylabel '");
 	put_text(script, plan->y_label);
 	fprintf(script, "'\n");
+	/* Tics at the very ends of a range are lost to rounding. */
 	if (plan->style & PN_FIGURE_LOG_X)
-		fprintf(script, "set logscale x 2\n");
-	if (plan->style & PN_FIGURE_LOG_Y)
-		fprintf(script, "set logscale y\n");
-	else
-		fprintf(script, "set yrange [0:%.9g]\n",
-			largest(figure) > 0 ? 1.15 * largest(figure) : 1);
+		fprintf(script, "set logscale x 2\nset xrange [%.9g:%.9g]\n",
+			figure->xs[0] / 1.03,
+			figure->xs[figure->nx - 1] * 1.03);
+	put_range(script, figure);
 	if (plan->style & PN_FIGURE_BYTES_X)
 		put_bytes_tics(script, figure);
-	if (plan->style & PN_FIGURE_BYTES_Y)
+	if (plan->style & PN_FIGURE_BYTES_Y && plan->style & PN_FIGURE_LOG_Y)
+		put_bytes_powers(script);
+	else if (plan->style & PN_FIGURE_BYTES_Y)
 		put_bytes_scale(script, largest(figure));
 }
 
@@ -171,6 +277,7 @@ static void put_mark(FILE *script, const struct pn_figure *figure)
 	double y = figure->ys[figure->found_x * figure->ncurves +
 			      figure->found_curve];
 	bool right = figure->found_x * 2 >= figure->nx;
+	bool edge = !figure->found_x || figure->found_x + 1 == figure->nx;
 	bool bars = figure->plan->style & PN_FIGURE_BARS;
 	char text[96];
 
@@ -182,9 +289,9 @@ static void put_mark(FILE *script, const struct pn_figure *figure)
 		"' at %.9g,%.9g %s offset %s,0.9 point pt 6 ps 1.6 lw 2 "
 		"front\n",
 		mark_x(figure), y,
-		bars	? "center"
-		: right ? "right"
-			: "left",
+		bars && !edge ? "center"
+		: right	      ? "right"
+			      : "left",
 		bars	? "0"
 		: right ? "-0.6"
 			: "0.6");
@@ -193,13 +300,11 @@ static void put_mark(FILE *script, const struct pn_figure *figure)
 static void put_figure(FILE *script, const struct pn_figure *figure,
 		       const char *folder, size_t number)
 {
-	int lines = (int)(figure->ncurves + 1) / 2;
-
 	fprintf(script,
-		"set terminal svg size 480,%d dynamic font 'sans-serif,13' "
+		"set terminal svg size %d,%d dynamic font 'sans-serif,13' "
 		"noenhanced\n"
 		"set output '%s/%zu.svg'\n",
-		290 + 18 * lines, folder, number);
+		WIDTH, height_of(figure), folder, number);
 	put_axes(script, figure);
 	put_mark(script, figure);
 	put_data(script, figure);
