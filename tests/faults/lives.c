@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "device/sim/sim.h"
 #include "message/party.h"
+#include "shrink.h"
 #include "test.h"
 
 #define BOUND_NS     (3 * PN_NS_PER_S)
@@ -121,33 +122,30 @@ void schedule_print(const struct schedule *s)
 	printf("}, %u, %u },\n", s->n, s->rail_setup_us);
 }
 
-static void remove_steps(struct schedule *s, unsigned from, unsigned n)
+/* What schedule_shrink() is asked to shorten. */
+struct shrinking {
+	struct schedule *schedule;
+	bool (*fails)(const struct schedule *schedule);
+};
+
+static bool still_fails(void *arg)
 {
-	memmove(&s->steps[from], &s->steps[from + n],
-		(s->n - from - n) * sizeof(s->steps[0]));
-	s->n -= n;
+	const struct shrinking *shrinking = arg;
+
+	return shrinking->fails(shrinking->schedule);
 }
 
 void schedule_shrink(struct schedule *s,
 		     bool (*fails)(const struct schedule *schedule))
 {
-	static struct schedule less;
-	bool removed;
+	struct shrinking shrinking = { s, fails };
+	const struct shrinkable list = { .steps = s->steps,
+					 .step_bytes = sizeof(s->steps[0]),
+					 .n = &s->n,
+					 .fails = still_fails,
+					 .arg = &shrinking };
 
-	do {
-		removed = false;
-		for (unsigned n = (s->n + 1) / 2; n; n /= 2)
-			for (unsigned from = 0; from + n <= s->n;) {
-				less = *s;
-				remove_steps(&less, from, n);
-				if (fails(&less)) {
-					*s = less;
-					removed = true;
-				} else {
-					from += n;
-				}
-			}
-	} while (removed);
+	shrink(&list);
 }
 
 /* --- the model ------------------------------------------------------------ */
