@@ -29,19 +29,6 @@ static const char *const names[STEP_NKINDS] = {
 /* How often each kind comes. */
 static const unsigned weights[STEP_NKINDS] = { 10, 8, 40, 30, 10, 4, 10, 1 };
 
-static enum step_kind random_kind(uint64_t *random)
-{
-	unsigned all = 0, at;
-	enum step_kind kind = 0;
-
-	for (unsigned i = 0; i < STEP_NKINDS; i++)
-		all += weights[i];
-	at = (unsigned)test_below(random, all);
-	while (at >= weights[kind])
-		at -= weights[kind++];
-	return kind;
-}
-
 /* Short, eager, of several fragments. */
 static size_t random_len(uint64_t *random)
 {
@@ -90,7 +77,9 @@ void schedule_make(struct schedule *s, uint64_t seed)
 	for (unsigned i = 0; i < s->n; i++) {
 		struct step *step = &s->steps[i];
 
-		step->kind = i < s->nnodes ? STEP_OPEN : random_kind(&random);
+		step->kind = i < s->nnodes ? STEP_OPEN
+					   : test_weighted(&random, weights,
+							   STEP_NKINDS);
 		step->node = i < s->nnodes
 				     ? i
 				     : (unsigned)test_below(&random, s->nnodes);

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "child.h"
 
 #define PATIENCE_NS (3 * LIVES_PATIENCE_S * PN_NS_PER_S)
 #define SETTLE_NS   (PN_NS_PER_S / 2)
@@ -123,19 +124,6 @@ static void forget(struct seen *seen)
 	seen->pid = 0;
 }
 
-static const char *how(int status)
-{
-	static char text[64];
-
-	if (WIFSIGNALED(status))
-		snprintf(text, sizeof(text), "ended by signal %d (%s)",
-			 WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
-		snprintf(text, sizeof(text), "exit status %d",
-			 WEXITSTATUS(status));
-	return text;
-}
-
 /* Whether the process has ended, which only those may that were told to. */
 static bool has_ended(unsigned n)
 {
@@ -145,7 +133,7 @@ static bool has_ended(unsigned n)
 	if (!seen->pid || !waitpid(seen->pid, &status, WNOHANG))
 		return !seen->pid;
 	if (status || !seen->leaves)
-		FAIL("node %u: %s", n, how(status));
+		FAIL("node %u: %s", n, child_end(status));
 	forget(seen);
 	return true;
 }

@@ -17,19 +17,6 @@ static const unsigned weights[ACT_NKINDS] = {
 	10, 4, 4, 30, 22, 6, 14, 8, 6, 6, 3, 6, 4, 1, 16, 4, 4, 9, 14,
 };
 
-static enum lives_act random_act(uint64_t *random)
-{
-	unsigned all = 0, at;
-	enum lives_act act = 0;
-
-	for (unsigned i = 0; i < ACT_NKINDS; i++)
-		all += weights[i];
-	at = (unsigned)test_below(random, all);
-	while (at >= weights[act])
-		at -= weights[act++];
-	return act;
-}
-
 /* Short, eager, of several fragments. */
 static size_t random_len(uint64_t *random)
 {
@@ -52,7 +39,8 @@ static unsigned random_us(uint64_t *random, bool long_stops)
 static struct lives_step random_step(uint64_t *random, unsigned nnodes,
 				     bool long_stops)
 {
-	struct lives_step step = { .act = random_act(random) };
+	struct lives_step step = { .act = test_weighted(random, weights,
+							ACT_NKINDS) };
 
 	step.node = (unsigned)test_below(random, nnodes);
 	step.other = (unsigned)test_below(random, nnodes);

@@ -24,6 +24,7 @@
 
 #include "monitor/monitor.h"
 
+#include "child.h"
 #include "documented.h"
 #include "injector.h"
 #include "scenes.h"
@@ -143,19 +144,6 @@ static void run(struct scene *scene, const struct fault *fault)
 
 /* --- the test ------------------------------------------------------------- */
 
-static const char *signal_or_status(int status)
-{
-	static char text[64];
-
-	if (WIFSIGNALED(status))
-		snprintf(text, sizeof(text), "ended by signal %d (%s)",
-			 WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
-		snprintf(text, sizeof(text), "exit status %d",
-			 WEXITSTATUS(status));
-	return text;
-}
-
 /* Waits for a group of processes, and ends it if it hangs. */
 static int await(pid_t pid)
 {
@@ -195,7 +183,7 @@ static enum outcome play_in_process(struct scene *scene,
 		return (enum outcome)WEXITSTATUS(status);
 	if (!result->why[0])
 		snprintf(result->why, sizeof(result->why), "%s",
-			 signal_or_status(status));
+			 child_end(status));
 	return FAILED;
 }
 
