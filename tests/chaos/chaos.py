@@ -145,6 +145,7 @@ class Scene:
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             MARK: str(seed)}
         self.stopped = {}  # process: until when
+        self.ndied = 0
 
     # --- what is done to them ----------------------------------------------
 
@@ -185,7 +186,6 @@ class Scene:
 
     def harass(self, seconds, kills, stops=True):
         end = time.monotonic() + seconds
-        ndied = 0
         while time.monotonic() < end and any(p.runs for p in self.processes):
             time.sleep(self.rng.uniform(0.001, 0.2))
             for process in self.processes:
@@ -196,12 +196,12 @@ class Scene:
             if not victims:
                 continue
             pid = self.rng.choice(victims)
-            if ndied < kills and self.rng.random() < 0.15:
-                ndied += self.kill(pid)
+            if self.ndied < kills and self.rng.random() < 0.15:
+                self.ndied += self.kill(pid)
             elif stops and self.rng.random() < 0.3:
                 self.stop(pid)
         self.go_on(float("inf"))
-        return ndied
+        return self.ndied
 
     # --- what must hold ----------------------------------------------------
 
@@ -438,7 +438,7 @@ def play(options, seed, counts):
     of = counts.setdefault(what.__name__, [0, 0, 0])
     of[0] += 1
     of[1] += len(scene.processes)
-    of[2] += sum(p.killed for p in scene.processes)
+    of[2] += scene.ndied
     print(f"{what.__name__}: {len(scene.processes)} processes, "
           f"{time.monotonic() - begin:.1f} s, seed {seed}", flush=True)
     return True
