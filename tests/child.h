@@ -8,6 +8,7 @@
 
 #include "test.h"
 
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,20 @@ static inline uid_t fresh_user(void)
 	static unsigned n;
 
 	return 40000 + ((unsigned)getpid() * 8 + n++) % 20000;
+}
+
+/* How a child has ended, in words. */
+static inline const char *child_end(int status)
+{
+	static char text[64];
+
+	if (WIFSIGNALED(status))
+		snprintf(text, sizeof(text), "ended by signal %d (%s)",
+			 WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		snprintf(text, sizeof(text), "exit status %d",
+			 WEXITSTATUS(status));
+	return text;
 }
 
 /* Runs fn in a child. The child succeeds unless fn ends it, or hangs. */

@@ -73,6 +73,21 @@ static inline uint64_t test_below(uint64_t *state, uint64_t bound)
 	return test_random(state) % bound;
 }
 
+/* One of n, as often as their weights say. */
+static inline unsigned test_weighted(uint64_t *state, const unsigned *weights,
+				     unsigned n)
+{
+	unsigned all = 0, one = 0;
+	uint64_t at;
+
+	for (unsigned i = 0; i < n; i++)
+		all += weights[i];
+	at = test_below(state, all);
+	while (at >= weights[one])
+		at -= weights[one++];
+	return one;
+}
+
 /* The address space of this process, in pages. */
 static inline size_t test_mapped_pages(void)
 {

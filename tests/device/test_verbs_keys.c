@@ -40,6 +40,8 @@ static struct {
 	bool breaks;	 /* the next bind breaks the queue pair */
 	bool keeps;	 /* windows are not freed */
 	struct ibv_mw *kept;
+	unsigned refuses;	/* the next deregistrations */
+	unsigned registrations; /* before one fails; 0: none does */
 	unsigned nposted, nwindows;
 	struct pending pending[16];
 	unsigned npending;
@@ -138,6 +140,11 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 /* Never read again by whoever looked before: the sanitizers see it. */
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	if (adapter.refuses) {
+		adapter.refuses--;
+		errno = EBUSY;
+		return EBUSY;
+	}
 	mr->lkey = mr->rkey = POISON;
 	free(mr);
 	atomic_fetch_sub(&adapter.nmrs, 1);
@@ -147,10 +154,15 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len,
 				uint64_t iova, unsigned access)
 {
-	struct ibv_mr *mr = calloc(1, sizeof(*mr));
+	struct ibv_mr *mr;
 	uint32_t key = atomic_fetch_add(&adapter.next_lkey, 1);
 
 	(void)iova;
+	if (adapter.registrations && !--adapter.registrations) {
+		errno = ENOSPC;
+		return NULL;
+	}
+	mr = calloc(1, sizeof(*mr));
 	assert_non_null(mr);
 	*mr = (struct ibv_mr){ .context = pd->context,
 			       .pd = pd,
@@ -226,6 +238,111 @@ static void dereg(struct pn_mr *mr)
 static bool is_windows(const struct pn_mr *mr)
 {
 	return !((uint32_t)mr->rkey & 0x80000000);
+}
+
+/* --- what the adapter keeps -----------------------------------------------
+ */
+
+static bool is_found(const struct pn_mr *mr)
+{
+	struct pn_sge sge = { mr->addr, 1, mr->lkey };
+	struct ibv_sge out;
+
+	return pn_verbs_keys_resolve(&keys, &sge, 0, &out, 1) == 1;
+}
+
+static void what_the_adapter_keeps_is_still_registered(void **state)
+{
+	struct pn_mr mr, other;
+	size_t bytes;
+
+	(void)state;
+	start(false);
+	mr = reg_ok();
+	bytes = keys.live_bytes;
+	assert_true(is_found(&mr));
+	adapter.refuses = 2;
+	for (unsigned i = 0; i < 2; i++) {
+		dereg(&mr);
+		assert_true(pn_verbs_keys_kept(&mr));
+		assert_int_equal(keys.live_bytes, bytes);
+		assert_int_equal(keys.nmrs, 1);
+		assert_false(is_found(&mr));
+	}
+	/* Its slot is not that of another. */
+	other = reg_ok();
+	assert_true(is_found(&other));
+	assert_false(pn_verbs_keys_kept(&other));
+	dereg(&mr);
+	assert_false(pn_verbs_keys_kept(&mr));
+	assert_true(is_found(&other));
+	assert_int_equal(keys.live_bytes, bytes);
+	dereg(&other);
+	assert_int_equal(keys.live_bytes, 0);
+	assert_int_equal(keys.nmrs, 0);
+	stop();
+}
+
+/* Of three chunks the third cannot be registered, and the first not undone. */
+static void what_cannot_be_undone_is_still_registered(void **state)
+{
+	struct pn_mr mr = { .addr = memory,
+			    .len = sizeof(memory),
+			    .access = PINION_ACCESS_LOCAL_WRITE },
+		     *one = &mr;
+
+	(void)state;
+	start(false);
+	keys.chunk = sizeof(memory) / 3 + 1;
+	adapter.registrations = 3;
+	adapter.refuses = 1;
+	assert_true(pn_verbs_keys_register(&keys, &one, 1) < 0);
+	assert_true(pn_verbs_keys_kept(&mr));
+	assert_int_equal(adapter.nmrs, 1);
+	assert_int_equal(keys.nmrs, 1);
+	dereg(&mr);
+	assert_false(pn_verbs_keys_kept(&mr));
+	assert_int_equal(keys.live_bytes, 0);
+	/* Without a refusal nothing is left. */
+	adapter.registrations = 3;
+	assert_true(pn_verbs_keys_register(&keys, &one, 1) < 0);
+	assert_false(pn_verbs_keys_kept(&mr));
+	assert_int_equal(keys.nmrs, 0);
+	stop();
+}
+
+static void a_key_that_the_adapter_keeps_is_not_replaced(void **state)
+{
+	struct pn_mr mr;
+	uint64_t before;
+
+	(void)state;
+	start(false);
+	mr = reg_ok();
+	before = mr.rkey;
+	adapter.refuses = 1;
+	assert_int_equal(pn_verbs_keys_rekey(&keys, &mr), -EBUSY);
+	assert_true(mr.rkey == before);
+	assert_int_equal(adapter.nmrs, 1);
+	assert_true(is_found(&mr));
+	assert_ok(pn_verbs_keys_rekey(&keys, &mr));
+	assert_true(mr.rkey != before);
+	dereg(&mr);
+	stop();
+}
+
+/* At the end the device closes, whatever the adapter keeps. */
+static void what_is_kept_does_not_outlive_the_keys(void **state)
+{
+	struct pn_mr mr;
+
+	(void)state;
+	start(false);
+	mr = reg_ok();
+	adapter.refuses = 1;
+	dereg(&mr);
+	assert_true(pn_verbs_keys_kept(&mr));
+	stop();
 }
 
 /* --- windows --------------------------------------------------------------
@@ -426,6 +543,10 @@ static void posting_goes_on_while_the_key_is_replaced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(what_the_adapter_keeps_is_still_registered),
+		TEST(what_cannot_be_undone_is_still_registered),
+		TEST(a_key_that_the_adapter_keeps_is_not_replaced),
+		TEST(what_is_kept_does_not_outlive_the_keys),
 		TEST(every_key_is_another),
 		TEST(a_late_completion_is_not_that_of_the_next_bind),
 		TEST(a_key_is_replaced_where_windows_fail),

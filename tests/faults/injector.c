@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "injector.h"
+#include "injector_impl.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,6 +26,10 @@ const char *const fault_names[FAULT_NKINDS] = {
 	[FAULT_SOCKET] = "socket",
 	[FAULT_SPACE] = "space",
 	[FAULT_REGISTRAR] = "registrar",
+	[FAULT_VERBS] = "verbs",
+	[FAULT_REG_MR] = "reg-mr",
+	[FAULT_DEREG_MR] = "dereg-mr",
+	[FAULT_POST] = "post",
 };
 
 static const int errors[FAULT_NKINDS] = {
@@ -62,8 +66,7 @@ __attribute__((noinline)) static void injector_hit(void)
 	__asm__ volatile("");
 }
 
-/* True, with errno: this call fails. */
-static bool fails_with(enum fault_kind kind, int error)
+bool injector_fails(enum fault_kind kind, int error)
 {
 	if (!armed || armed_kind != kind)
 		return false;
@@ -78,7 +81,7 @@ static bool fails_with(enum fault_kind kind, int error)
 
 static bool fails(enum fault_kind kind)
 {
-	return fails_with(kind, errors[kind]);
+	return injector_fails(kind, errors[kind]);
 }
 
 bool injector_refuses(void)
@@ -86,14 +89,6 @@ bool injector_refuses(void)
 	return fails(FAULT_REGISTRAR);
 }
 
-/* A function of `kind` that returns `failed` when it fails, with `error`. */
-#define WRAP_ERROR(kind, error, type, failed, name, params, args)             \
-	type __real_##name params;                                            \
-	type __wrap_##name params;                                            \
-	type __wrap_##name params                                             \
-	{                                                                     \
-		return fails_with(kind, error) ? failed : __real_##name args; \
-	}
 #define WRAP(kind, type, failed, name, params, args) \
 	WRAP_ERROR(kind, errors[kind], type, failed, name, params, args)
 

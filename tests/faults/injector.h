@@ -10,7 +10,7 @@
  *
  * A fault fails the n-th call of its kind after that (1 is the first), or this
  * one and all later ones. It fails as the system does: no effect, the usual
- * result and errno. Calls that free something never fail.
+ * result and errno. Calls that free something never fail, but ibv_dereg_mr.
  * Threads: calls are counted over all threads of the process.
  * Caveat: calls that libc makes for itself are not seen.
  */
@@ -31,6 +31,10 @@ enum fault_kind {
 	FAULT_SOCKET,	 /* bind, listen, connect, send, sendmsg: ENOBUFS */
 	FAULT_SPACE,	 /* ftruncate, fallocate, write, ...: ENOSPC */
 	FAULT_REGISTRAR, /* a scene's registrar: ENOMEM (injector_refuses()) */
+	FAULT_VERBS,	 /* objects of libibverbs, calls of rdma_cm: ENOMEM */
+	FAULT_REG_MR,	 /* ibv_reg_mr: ENOMEM */
+	FAULT_DEREG_MR,	 /* ibv_dereg_mr: EBUSY */
+	FAULT_POST,	 /* ibv_post_send, ibv_post_srq_recv: ENOMEM */
 	FAULT_NKINDS,
 };
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "device/sim/sim.h"
 #include "message/party.h"
+#include "shrink.h"
 #include "test.h"
 
 #define BOUND_NS     (3 * PN_NS_PER_S)
@@ -27,19 +28,6 @@ static const char *const names[STEP_NKINDS] = {
 
 /* How often each kind comes. */
 static const unsigned weights[STEP_NKINDS] = { 10, 8, 40, 30, 10, 4, 10, 1 };
-
-static enum step_kind random_kind(uint64_t *random)
-{
-	unsigned all = 0, at;
-	enum step_kind kind = 0;
-
-	for (unsigned i = 0; i < STEP_NKINDS; i++)
-		all += weights[i];
-	at = (unsigned)test_below(random, all);
-	while (at >= weights[kind])
-		at -= weights[kind++];
-	return kind;
-}
 
 /* Short, eager, of several fragments. */
 static size_t random_len(uint64_t *random)
@@ -89,7 +77,9 @@ void schedule_make(struct schedule *s, uint64_t seed)
 	for (unsigned i = 0; i < s->n; i++) {
 		struct step *step = &s->steps[i];
 
-		step->kind = i < s->nnodes ? STEP_OPEN : random_kind(&random);
+		step->kind = i < s->nnodes ? STEP_OPEN
+					   : test_weighted(&random, weights,
+							   STEP_NKINDS);
 		step->node = i < s->nnodes
 				     ? i
 				     : (unsigned)test_below(&random, s->nnodes);
@@ -121,33 +111,30 @@ void schedule_print(const struct schedule *s)
 	printf("}, %u, %u },\n", s->n, s->rail_setup_us);
 }
 
-static void remove_steps(struct schedule *s, unsigned from, unsigned n)
+/* What schedule_shrink() is asked to shorten. */
+struct shrinking {
+	struct schedule *schedule;
+	bool (*fails)(const struct schedule *schedule);
+};
+
+static bool still_fails(void *arg)
 {
-	memmove(&s->steps[from], &s->steps[from + n],
-		(s->n - from - n) * sizeof(s->steps[0]));
-	s->n -= n;
+	const struct shrinking *shrinking = arg;
+
+	return shrinking->fails(shrinking->schedule);
 }
 
 void schedule_shrink(struct schedule *s,
 		     bool (*fails)(const struct schedule *schedule))
 {
-	static struct schedule less;
-	bool removed;
+	struct shrinking shrinking = { s, fails };
+	const struct shrinkable list = { .steps = s->steps,
+					 .step_bytes = sizeof(s->steps[0]),
+					 .n = &s->n,
+					 .fails = still_fails,
+					 .arg = &shrinking };
 
-	do {
-		removed = false;
-		for (unsigned n = (s->n + 1) / 2; n; n /= 2)
-			for (unsigned from = 0; from + n <= s->n;) {
-				less = *s;
-				remove_steps(&less, from, n);
-				if (fails(&less)) {
-					*s = less;
-					removed = true;
-				} else {
-					from += n;
-				}
-			}
-	} while (removed);
+	shrink(&list);
 }
 
 /* --- the model ------------------------------------------------------------ */

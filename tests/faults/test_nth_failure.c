@@ -24,6 +24,8 @@
 
 #include "monitor/monitor.h"
 
+#include "child.h"
+#include "documented.h"
 #include "injector.h"
 #include "scenes.h"
 
@@ -93,35 +95,12 @@ static enum outcome wrong(const char *what, int ret, const char *where)
 	return FAILED;
 }
 
-/* What the manual pages list, written by tests/check_errnos --table. */
-static const struct {
-	const char *call;
-	int errnos[40]; /* 0 at the end */
-} documented[] = {
-#include "documented_errnos.h"
-};
-
-/* Calls of the system, and of the scene itself, are not documented. */
-static bool is_documented(const char *call, int ret)
-{
-	for (size_t i = 0; i < PN_ARRAY_LEN(documented); i++) {
-		const int *errnos = documented[i].errnos;
-
-		if (strcmp(documented[i].call, call))
-			continue;
-		while (*errnos && *errnos != -ret)
-			errnos++;
-		return *errnos;
-	}
-	return true;
-}
-
 /* Errors that no fault may cause, and those that the call does not list. */
 static bool is_mistake(const char *call, int ret)
 {
 	return ret > 0 || ret == -EBADMSG || ret == -EPIPE || ret == -EPROTO ||
 	       ret == -EINVAL || ret == -ECONNABORTED ||
-	       !is_documented(call, ret);
+	       !errno_is_documented(call, ret);
 }
 
 static enum outcome play_both(struct scene *scene, const struct fault *fault)
@@ -165,19 +144,6 @@ static void run(struct scene *scene, const struct fault *fault)
 
 /* --- the test ------------------------------------------------------------- */
 
-static const char *signal_or_status(int status)
-{
-	static char text[64];
-
-	if (WIFSIGNALED(status))
-		snprintf(text, sizeof(text), "ended by signal %d (%s)",
-			 WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
-		snprintf(text, sizeof(text), "exit status %d",
-			 WEXITSTATUS(status));
-	return text;
-}
-
 /* Waits for a group of processes, and ends it if it hangs. */
 static int await(pid_t pid)
 {
@@ -217,7 +183,7 @@ static enum outcome play_in_process(struct scene *scene,
 		return (enum outcome)WEXITSTATUS(status);
 	if (!result->why[0])
 		snprintf(result->why, sizeof(result->why), "%s",
-			 signal_or_status(status));
+			 child_end(status));
 	return FAILED;
 }
 

@@ -160,11 +160,40 @@ static void run_in_threads(struct chunk_job *job)
 		pthread_join(threads[--n], NULL);
 }
 
-static void deregister_chunks(struct ibv_mr **mrs, unsigned n)
+/* Returns how many the adapter has refused to deregister; they stay in mrs. */
+static unsigned deregister_chunks(struct ibv_mr **mrs, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
+	unsigned nkept = 0;
+
+	for (unsigned i = 0; i < n; i++) {
 		if (mrs[i] && ibv_dereg_mr(mrs[i]))
-			pn_error("verbs: ibv_dereg_mr: %s", strerror(errno));
+			nkept++;
+		else
+			mrs[i] = NULL;
+	}
+	return nkept;
+}
+
+/* False: the adapter keeps some of it, and the slot; to be tried again. */
+static bool deregister_adapter(struct pn_verbs_slot *slot)
+{
+	/* Where the adapter keeps the window it refuses what comes next, too,
+	 * and both say so. */
+	if (pn_verbs_window_free(&slot->window))
+		slot->window = (struct pn_verbs_window){ NULL, 0 };
+	if (deregister_chunks(slot->chunks, slot->nchunks)) {
+		if (!slot->kept)
+			pn_error("verbs: ibv_dereg_mr: %s: %zu bytes stay "
+				 "pinned until a later try",
+				 strerror(errno), slot->len);
+		slot->kept = true;
+		return false;
+	}
+	if (slot->nchunks > 1)
+		free(slot->chunks);
+	slot->nchunks = 0;
+	slot->kept = false;
+	return true;
 }
 
 /* --- registering ---------------------------------------------------------- */
@@ -191,15 +220,13 @@ static int register_chunks(struct pn_verbs_keys *keys,
 	if (!job.mrs)
 		return -ENOMEM;
 	slot->first = NULL;
-	run_in_threads(&job);
-	if (job.error) {
-		deregister_chunks(job.mrs, n);
-		if (n > 1)
-			free(job.mrs);
-		return job.error;
-	}
 	slot->nchunks = n;
 	slot->chunks = job.mrs;
+	run_in_threads(&job);
+	if (job.error) {
+		deregister_adapter(slot);
+		return job.error;
+	}
 	atomic_store_explicit(&slot->adapter_lkey, job.mrs[0]->lkey,
 			      memory_order_relaxed);
 	return 0;
@@ -210,17 +237,6 @@ static int bind_window(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
 	return pn_verbs_window_bind(
 		&keys->binder, &slot->window, slot->first,
 		(unsigned)pn_verbs_remote_access(slot->access, keys->is_iwarp));
-}
-
-static void deregister_adapter(struct pn_verbs_slot *slot)
-{
-	/* Where the adapter keeps the window it refuses what comes next, too,
-	 * and both say so. */
-	if (pn_verbs_window_free(&slot->window))
-		slot->window = (struct pn_verbs_window){ NULL, 0 };
-	deregister_chunks(slot->chunks, slot->nchunks);
-	if (slot->nchunks > 1)
-		free(slot->chunks);
 }
 
 static int register_adapter(struct pn_verbs_keys *keys,
@@ -252,6 +268,46 @@ static uint64_t rkey_of(const struct pn_verbs_keys *keys,
 	       (slot->window.mw ? slot->window.mw->rkey : slot->first->rkey);
 }
 
+/* The slot has registrations from now on. */
+static void begin_slot(struct pn_verbs_keys *keys,
+		       const struct pn_verbs_slot *slot)
+{
+	atomic_fetch_add(&keys->live_bytes,
+			 pn_range_npages(slot->addr, slot->len)
+				 << PN_PAGE_SHIFT);
+	atomic_fetch_add(&keys->nmrs, 1);
+}
+
+/* No look-up finds the slot any more. False: the adapter keeps some of it. */
+static bool end_slot(struct pn_verbs_keys *keys, unsigned index)
+{
+	struct pn_verbs_slot *slot = known_slot(keys, index);
+
+	atomic_store(&slot->lkey, 0);
+	if (!deregister_adapter(slot))
+		return false;
+	atomic_fetch_sub(&keys->live_bytes,
+			 pn_range_npages(slot->addr, slot->len)
+				 << PN_PAGE_SHIFT);
+	atomic_fetch_sub(&keys->nmrs, 1);
+	free_slot(keys, index);
+	return true;
+}
+
+/* Registers what the slot describes. What could not be undone after an error
+ * stays in the slot. */
+static int register_slot(struct pn_verbs_keys *keys, struct pn_verbs_slot *slot)
+{
+	int ret = register_adapter(keys, slot);
+
+	if (ret && !slot->nchunks && slot->by_window &&
+	    !pn_verbs_binder_works(&keys->binder))
+		ret = register_adapter(keys, slot);
+	if (!ret || slot->nchunks)
+		begin_slot(keys, slot);
+	return ret;
+}
+
 static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 {
 	struct pn_verbs_slot *slot;
@@ -264,36 +320,19 @@ static int register_one(struct pn_verbs_keys *keys, struct pn_mr *mr)
 	slot->addr = (uintptr_t)mr->addr;
 	slot->len = mr->len;
 	slot->access = mr->access;
-	ret = register_adapter(keys, slot);
-	if (ret && slot->by_window && !pn_verbs_binder_works(&keys->binder))
-		ret = register_adapter(keys, slot);
-	if (ret) {
+	ret = register_slot(keys, slot);
+	if (ret && slot->nchunks)
+		mr->device_slot = index | PN_VERBS_KEPT;
+	else if (ret)
 		free_slot(keys, index);
+	if (ret)
 		return ret;
-	}
 	mr->device_slot = index;
 	mr->lkey = (uint64_t)(index + 1) << 32 | slot->chunks[0]->lkey;
 	mr->rkey = rkey_of(keys, slot);
-	atomic_fetch_add(&keys->live_bytes,
-			 pn_range_npages(slot->addr, slot->len)
-				 << PN_PAGE_SHIFT);
-	atomic_fetch_add(&keys->nmrs, 1);
 	/* Pairs with the acquire in slot_of(). */
 	atomic_store_explicit(&slot->lkey, mr->lkey, memory_order_release);
 	return 0;
-}
-
-static void deregister_slot(struct pn_verbs_keys *keys, unsigned index)
-{
-	struct pn_verbs_slot *slot = known_slot(keys, index);
-
-	atomic_store(&slot->lkey, 0);
-	deregister_adapter(slot);
-	atomic_fetch_sub(&keys->live_bytes,
-			 pn_range_npages(slot->addr, slot->len)
-				 << PN_PAGE_SHIFT);
-	atomic_fetch_sub(&keys->nmrs, 1);
-	free_slot(keys, index);
 }
 
 int pn_verbs_keys_register(struct pn_verbs_keys *keys, struct pn_mr *const *mrs,
@@ -313,8 +352,26 @@ int pn_verbs_keys_register(struct pn_verbs_keys *keys, struct pn_mr *const *mrs,
 void pn_verbs_keys_deregister(struct pn_verbs_keys *keys,
 			      struct pn_mr *const *mrs, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
-		deregister_slot(keys, mrs[i]->device_slot);
+	for (unsigned i = 0; i < n; i++) {
+		mrs[i]->device_slot &= ~PN_VERBS_KEPT;
+		if (!end_slot(keys, mrs[i]->device_slot))
+			mrs[i]->device_slot |= PN_VERBS_KEPT;
+	}
+}
+
+static void use_registration(struct pn_verbs_slot *slot, struct ibv_mr *mr)
+{
+	slot->first = mr;
+	atomic_store_explicit(&slot->adapter_lkey, mr->lkey,
+			      memory_order_release);
+}
+
+static void drop_new(struct ibv_mr *mr)
+{
+	if (deregister_chunks(&mr, 1))
+		pn_error("verbs: ibv_dereg_mr: %s: registered until the device "
+			 "closes",
+			 strerror(errno));
 }
 
 /* The pages stay pinned: the new ibv_mr is registered before the old one is
@@ -334,15 +391,17 @@ static int replace_registration(struct pn_verbs_keys *keys,
 	ret = new ? pn_verbs_window_free(&slot->window)
 		  : pn_verbs_reg_error(errno, mr->addr, mr->len);
 	if (ret) {
-		deregister_chunks(&new, 1);
+		drop_new(new);
 		slot->by_window = by_window;
 		return ret;
 	}
-	slot->first = new;
-	atomic_store_explicit(&slot->adapter_lkey, new->lkey,
-			      memory_order_release);
-	deregister_chunks(&old, 1);
-	return 0;
+	use_registration(slot, new);
+	if (!deregister_chunks(&old, 1))
+		return 0;
+	/* Peers reach it by the old key still. */
+	use_registration(slot, old);
+	drop_new(new);
+	return -EBUSY;
 }
 
 int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
@@ -363,9 +422,12 @@ int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr)
 
 void pn_verbs_keys_fini(struct pn_verbs_keys *keys)
 {
-	for (unsigned i = 0; i < keys->nslots; i++)
-		if (known_slot(keys, i)->lkey)
-			deregister_slot(keys, i);
+	for (unsigned i = 0; i < keys->nslots; i++) {
+		struct pn_verbs_slot *slot = known_slot(keys, i);
+
+		if (slot->nchunks && !end_slot(keys, i) && slot->nchunks > 1)
+			free(slot->chunks);
+	}
 	for (unsigned i = 0; i < PN_VERBS_MAX_BLOCKS; i++)
 		free(keys->blocks[i]);
 	pn_verbs_binder_close(&keys->binder);

@@ -17,8 +17,12 @@
  * A new rkey (rekey) is a new ibv_mr or, with windows=yes, another key of the
  * memory window (window.h). Where windows have failed it is a new ibv_mr again.
  *
- * At rest: a slot with lkey 0 is free and in the free list; every other slot
- * has at least one ibv_mr.
+ * An adapter can refuse to deregister an ibv_mr. Its pages stay pinned and
+ * count, no look-up finds the slot, and the caller, who is told
+ * (pn_verbs_keys_kept()), deregisters it again later.
+ *
+ * At rest: a slot without ibv_mr is free and in the free list; one with lkey 0
+ * besides is kept by the adapter.
  * Threads: any. Slots are read without a lock. A look-up that races with the
  * deregistration of the same key, which callers must avoid, finds the slot or
  * does not.
@@ -48,7 +52,8 @@ struct pn_verbs_slot {
 	uintptr_t addr;
 	size_t len;
 	unsigned access;
-	unsigned nchunks;
+	unsigned nchunks;     /* 0: free */
+	bool kept;	      /* the adapter did not deregister it */
 	bool by_window;	      /* peers reach it through the window */
 	struct ibv_mr *first; /* the only chunk: chunks points here */
 	/* Of the only chunk. Who posts while the key is replaced must not read
@@ -84,6 +89,16 @@ int pn_verbs_keys_register(struct pn_verbs_keys *keys, struct pn_mr *const *mrs,
 			   unsigned n);
 void pn_verbs_keys_deregister(struct pn_verbs_keys *keys,
 			      struct pn_mr *const *mrs, unsigned n);
+
+/* In the number of a slot that an mr has: the adapter keeps it. */
+#define PN_VERBS_KEPT (1u << 31)
+
+static inline bool pn_verbs_keys_kept(const struct pn_mr *mr)
+{
+	return mr->device_slot & PN_VERBS_KEPT;
+}
+
+/* -EBUSY: the adapter does not deregister the old key. */
 int pn_verbs_keys_rekey(struct pn_verbs_keys *keys, struct pn_mr *mr);
 
 /* Turns a segment into segments of the adapter, at most max, and returns their

@@ -263,8 +263,9 @@ int pn_verbs_post_wr(struct pn_verbs_tx *tx, struct ibv_send_wr *wr)
 	struct ibv_send_wr *bad;
 	int ret = ibv_post_send(tx->qp, wr, &bad);
 
-	/* The kernel returns ENOMEM when the queue is full. */
-	return ret == ENOMEM ? -EAGAIN : -ret;
+	/* The adapter returns ENOMEM when the queue is full, and room is made
+	 * by what is in flight. */
+	return ret == ENOMEM && tx->count ? -EAGAIN : -ret;
 }
 
 /* A read of iWARP has one local segment: posts one read for each segment, the

@@ -595,6 +595,7 @@ const struct pn_device_ops pn_verbs_ops = {
 	.describe = verbs_describe,
 	.reg = verbs_reg,
 	.dereg = verbs_dereg,
+	.still_registered = pn_verbs_keys_kept,
 	.rekey = verbs_rekey,
 	.pinned = verbs_pinned,
 	.address = verbs_address,
