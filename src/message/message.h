@@ -71,6 +71,9 @@ struct pn_endpoint_attr {
 	struct pn_helper *helper; /* of all rails' caches; or NULL */
 	struct pn_protocol_limits
 		limits; /* packet_bytes is set by pn_endpoint_open() */
+	/* How long a peer with several rails may be without a connection that
+	 * is up, after it had one; 0: for ever. */
+	uint64_t rail_timeout_ns;
 	int protocol; /* of messages that are not eager; or PN_PROTOCOL_AUTO */
 	struct pn_reuse_attr reuse; /* small_bytes is set to eager_bytes */
 	bool single_threaded;

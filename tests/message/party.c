@@ -120,6 +120,7 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 				       .limits = attr->limits,
 				       .protocol = attr->protocol,
 				       .reuse = attr->reuse,
+				       .rail_timeout_ns = attr->rail_timeout_ns,
 				       .single_threaded = attr->single_threaded,
 				       .progress_thread = rank->progress_thread,
 				       .pages = { .numa_node = -1 } };

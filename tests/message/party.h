@@ -17,6 +17,7 @@ struct party_attr {
 	size_t max_bytes; /* of the budget; 0: plenty */
 	bool single_threaded;
 	struct pn_reuse_attr reuse;
+	uint64_t rail_timeout_ns; /* 0: for ever */
 	bool helped;	   /* a helper is told of requests; nothing drives it */
 	bool knows_nobody; /* the others become peers when they send first */
 	struct pn_protocol_limits limits; /* all zero: small ones */

@@ -260,13 +260,16 @@ static bool has_pending(const struct pinion_peer *peer)
 		    !pn_list_empty(&conn->stalled[PN_RDMA_ONESIDED]))
 			return true;
 	}
-	return peer->resend || !pn_list_empty(&peer->packets);
+	return peer->resend || peer->rail_deadline_ns ||
+	       !pn_list_empty(&peer->packets);
 }
 
 bool pn_peer_progress(struct pinion_peer *peer)
 {
 	bool moved = false;
 
+	if (pn_peer_check_deadline(peer))
+		return true;
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		moved |= pn_connection_send_hello(&peer->conns[r]);
 	moved |= pn_retransmit_progress(peer);

@@ -549,6 +549,8 @@ static unsigned check_peer(const struct pinion_endpoint *ep,
 	pn_assert(is_linked(&peer->pending_link) ||
 		  (pn_list_empty(&peer->packets) && !peer->resend));
 	pn_assert(!peer->resend || is_linked(&peer->unconfirmed));
+	pn_assert(!peer->rail_deadline_ns ||
+		  (is_linked(&peer->pending_link) && peer->remote_session));
 	pn_assert(peer->sequenced ==
 		  (peer->nrails > 1 && ep->nrails > 1 && !peer->single));
 	pn_assert(peer->trace_number <= ep->ntraced_peers);
