@@ -339,6 +339,7 @@ static void open_endpoint(struct node *node, const struct step *step)
 		.nrails = world->schedule->nrails,
 		.budget = &node->budget,
 		.rail_timeout_ns = RAIL_TIMEOUT_NS,
+		.unexpected_limit = world->schedule->seed & 1 ? 4000 : 0,
 		.protocol = step->protocol,
 		.limits = { .eager_bytes = 2000,
 			    .match_bytes = 1000,

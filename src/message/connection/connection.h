@@ -36,6 +36,7 @@
 #include "base/list.h"
 #include "cache/cache.h"
 #include "device/device.h"
+#include "message/connection/allowance.h"
 #include "message/connection/wire.h"
 #include "message/endpoint/operation.h"
 #include "message/onesided/onesided.h"
@@ -101,6 +102,7 @@ struct pinion_peer {
 	/* Both ends have several rails and use them: packets are numbered. */
 	bool sequenced;
 	bool unreachable_logged;
+	struct pn_allowance allowance;
 	int down; /* 0, or why the peer has failed */
 	/* No connection is up any more. If none comes up by then, the peer
 	 * fails; 0: not so. */
@@ -139,6 +141,26 @@ static inline void pn_peer_prefetch(const struct pinion_peer *peer, size_t len)
 	end = line + 48 + (len < 512 ? len : 512);
 	for (; line < end; line += PN_CACHELINE)
 		pn_prefetch_write(line);
+}
+
+/* Counts a MATCH that is about to be sent (allowance.h), as
+ * pn_allowance_extend().
+ */
+static inline bool pn_allowance_take(struct pinion_peer *peer, size_t bytes,
+				     int32_t *status)
+{
+	if (pn_unlikely(peer->allowance.left < bytes))
+		return pn_allowance_extend(peer, bytes, status);
+	peer->allowance.left -= bytes;
+	return true;
+}
+
+/* Whether the answer to a question is of use for a message of len bytes. */
+static inline bool pn_allowance_waits(const struct pinion_peer *peer,
+				      size_t len)
+{
+	return peer->allowance.asking &&
+	       peer->allowance.left < len + PN_ALLOWANCE_OVERHEAD;
 }
 
 /* --- connections ---------------------------------------------------------- */

@@ -214,6 +214,9 @@ bool pn_packet_withdraw(struct pinion_request *request)
 			continue;
 		if (p->request)
 			request->npackets--;
+		if (p->wire.kind == PN_WIRE_MATCH)
+			pn_allowance_return(&request->peer->allowance, 0,
+					    p->wire.status);
 		pn_list_remove(pos);
 		pn_pool_put(&request->ep->packets.queued, p);
 		return true;

@@ -120,6 +120,7 @@ static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
 	peer->single = single || ep->either;
 	set_rails(peer, rails, nrails);
 	init_connections(peer);
+	pn_allowance_init(&peer->allowance, ep->unexpected_limit);
 	peer->next_sequence = peer->expected_sequence = 1;
 	pn_list_init(&peer->requests);
 	pn_list_init(&peer->packets);

@@ -118,6 +118,7 @@ struct pinion_endpoint {
 	struct pn_pages_policy pages; /* behind the endpoint's own memory */
 	struct pn_protocol_limits limits;
 	uint64_t rail_timeout_ns; /* as in struct pn_endpoint_attr */
+	size_t unexpected_limit;  /* the same */
 	/* Shorter messages are eager, go inline and are of no interest to
 	 * `reuse`. */
 	size_t inject_below;
