@@ -187,7 +187,8 @@ struct pinion_message {
 	struct pinion_multi_recv *multi_recv; /* receive, without a handle */
 	uint32_t data;	/* send, with PINION_MESSAGE_DATA */
 	uint32_t space; /* 0 to 255: messages match receives of the same space
-			 * only */
+			 * only; those from 128 on do not count towards
+			 * unexpected_limit */
 	uint32_t data_high; /* the upper 32 bits of data */
 	uint32_t reserved;  /* 0 */
 };
@@ -200,7 +201,8 @@ PINION_API void pinion_peer_prefetch(const struct pinion_peer *peer,
 				     size_t len);
 
 /* Begins to send. *out, if out is not NULL, is the request's handle. A short
- * message has ended when it has left, whatever the peer does; but between
+ * message has ended when it has left, whatever the peer does, unless the peer
+ * keeps too much for receives to come (option unexpected_limit); and between
  * endpoints that both have several rails the first one ends only when the peer
  * has made progress once. -EINVAL: NULL, size 0, unknown flags, or a range that
  * wraps around; -E2BIG: pinion_attr(3) explains; -ENOMEM; -ECONNRESET: the
@@ -213,8 +215,9 @@ PINION_API int pinion_send(struct pinion_endpoint *ep,
 
 /* Sends a short message that has left when the call returns: the buffer is
  * yours again, there is no request and no completion. -EAGAIN: not possible
- * now (the peer is not connected yet, or its queue is full): make progress and
- * try again, or use pinion_send(). -EMSGSIZE: too long to be injected, ever;
+ * now (the peer is not connected yet, its queue is full, or it keeps too much
+ * for receives to come): make progress and try again, or use pinion_send().
+ * -EMSGSIZE: too long to be injected, ever;
  * pinion_endpoint_stats.max_inject_bytes tells the limit. -EINVAL: also
  * PINION_MESSAGE_DELIVERY_COMPLETE. -EOPNOTSUPP: never on this endpoint
  * (several rails, the helper, or a trace is recorded). After any of these but

@@ -729,7 +729,8 @@ ERRORS: List[Tuple[str, str, str]] = [
      '(mlockall(2)).'),
     ("EAGAIN",
      'inject',
-     'The peer is not connected yet, or its queue is full.'),
+     'The peer is not connected yet, its queue is full, or it keeps too '
+     'much (unexpected_limit).'),
     ("EAGAIN",
      'pin_segment',
      'The segment is still being registered, see pinion_pin_start(3).'),

@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/log.h"
 
@@ -162,6 +163,16 @@ static const struct pn_option table[] = {
 	{ "depth", PN_OPTION_NUMBER, "4",
 	  "pipelines: how many fragments of a message are registered at a time",
 	  FIELD(depth), 1, 64, NULL },
+	{ "unexpected_limit", PN_OPTION_BYTES, "16M",
+	  "how much this endpoint may have with a peer that keeps it for "
+	  "receives to come: data that was sent with the first packet of a "
+	  "message, and 192 bytes for each; beyond that a send waits for its "
+	  "receive (0: no limit)",
+	  FIELD(unexpected_limit), 0, 0, NULL },
+	{ "rail_timeout", PN_OPTION_TIME, "30s",
+	  "several rails: a peer that has lost its last connection, while "
+	  "others are not up yet, is down unless one comes up within this time",
+	  FIELD(rail_timeout), PN_NS_PER_MS, UINT64_MAX / 4, NULL },
 	{ "progress", PN_OPTION_CHOICE, "caller",
 	  "who moves messages on: caller, calls on the endpoint alone; thread, "
 	  "also a thread of the process that sleeps until something arrives, "

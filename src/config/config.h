@@ -56,10 +56,12 @@ struct pn_config {
 	uint64_t reuse_share, reuse_min;
 	uint64_t fragment, segment; /* 0: by costs */
 	uint64_t depth;
-	int progress;	      /* enum pn_config_progress */
-	int rma;	      /* index of rma_choices */
-	int helper;	      /* enum pn_share_policy */
-	int helper_predictor; /* enum pn_predictor */
+	uint64_t rail_timeout;	   /* ns */
+	uint64_t unexpected_limit; /* bytes; 0: none */
+	int progress;		   /* enum pn_config_progress */
+	int rma;		   /* index of rma_choices */
+	int helper;		   /* enum pn_share_policy */
+	int helper_predictor;	   /* enum pn_predictor */
 	uint64_t helper_threshold, helper_window, helper_patience;
 	bool cuda_keep, keep_remote;
 	int keep_windows;		       /* index of windows_choices */

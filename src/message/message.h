@@ -71,6 +71,12 @@ struct pn_endpoint_attr {
 	struct pn_helper *helper; /* of all rails' caches; or NULL */
 	struct pn_protocol_limits
 		limits; /* packet_bytes is set by pn_endpoint_open() */
+	/* How long a peer with several rails may be without a connection that
+	 * is up, after it had one; 0: for ever. */
+	uint64_t rail_timeout_ns;
+	/* Bytes of unexpected messages with a peer (allowance.h); 0: no limit.
+	 */
+	size_t unexpected_limit;
 	int protocol; /* of messages that are not eager; or PN_PROTOCOL_AUTO */
 	struct pn_reuse_attr reuse; /* small_bytes is set to eager_bytes */
 	bool single_threaded;
@@ -140,6 +146,7 @@ struct pn_endpoint_stats {
 	uint64_t direct; /* eager sends directly from their buffers */
 	uint64_t received;
 	uint64_t unexpected;
+	uint64_t late; /* sent without data, since the peer may keep no more */
 	uint64_t copied_no_budget; /* fragments sent by DATA because the budget
 				      had no room */
 	uint64_t accesses[4];	   /* puts and gets by enum pn_path */

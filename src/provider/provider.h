@@ -200,7 +200,9 @@ struct pn_fi_callback {
 enum pn_fi_space {
 	PN_FI_SPACE_TAGGED,
 	PN_FI_SPACE_MSG,
-	PN_FI_SPACE_RMA_REQUEST, /* the last three: onesided.h */
+	/* onesided.h. They have the bit 0x80: the provider takes such messages
+	 * at once, so they do not count towards `unexpected_limit`. */
+	PN_FI_SPACE_RMA_REQUEST = 0x80,
 	PN_FI_SPACE_RMA_DATA,
 	PN_FI_SPACE_RMA_RESPONSE,
 };

@@ -45,7 +45,7 @@ struct step {
 };
 
 struct schedule {
-	uint64_t seed;
+	uint64_t seed; /* an odd one: little may be kept for receives */
 	unsigned nnodes, nrails;
 	char script[256]; /* of the simulation: rails that fail */
 	struct step steps[LIVES_STEPS];

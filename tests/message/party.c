@@ -20,9 +20,23 @@ static const struct pn_protocol_limits small_limits = {
 	.depth = 3,
 };
 
+static void check_limit(struct party *party)
+{
+	const struct pn_list *pos;
+
+	pn_endpoint_lock(party->ep);
+	pn_list_for_each (pos, &party->ep->peers)
+		pn_assert(pn_container_of(pos, struct pinion_peer, link)
+				  ->allowance.kept <= party->unexpected_limit);
+	pn_endpoint_unlock(party->ep);
+}
+
 void party_look(struct party *party)
 {
 	unsigned n = atomic_fetch_add(&party->looks, 1);
+
+	if (party->unexpected_limit)
+		check_limit(party);
 
 	if (n < OFTEN || !(n % OFTEN))
 		pn_endpoint_check(party->ep);
@@ -120,6 +134,9 @@ static bool open_layers(struct party *party, const struct party_attr *attr)
 				       .limits = attr->limits,
 				       .protocol = attr->protocol,
 				       .reuse = attr->reuse,
+				       .rail_timeout_ns = attr->rail_timeout_ns,
+				       .unexpected_limit =
+					       attr->unexpected_limit,
 				       .single_threaded = attr->single_threaded,
 				       .progress_thread = rank->progress_thread,
 				       .pages = { .numa_node = -1 } };
@@ -151,7 +168,8 @@ bool party_open(struct party *party, struct rank *rank,
 {
 	struct pinion_address mine, all[RANKS_MAX];
 
-	*party = (struct party){ .rank = rank };
+	*party = (struct party){ .rank = rank,
+				 .unexpected_limit = attr->unexpected_limit };
 	if (!open_layers(party, attr)) {
 		rank_fail(rank, "open", __FILE__, __LINE__);
 		return false;

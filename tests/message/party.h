@@ -17,6 +17,10 @@ struct party_attr {
 	size_t max_bytes; /* of the budget; 0: plenty */
 	bool single_threaded;
 	struct pn_reuse_attr reuse;
+	uint64_t rail_timeout_ns; /* 0: for ever */
+	/* The same for all parties: party_look() asserts that no more is kept
+	 * of a peer; 0: no limit. */
+	size_t unexpected_limit;
 	bool helped;	   /* a helper is told of requests; nothing drives it */
 	bool knows_nobody; /* the others become peers when they send first */
 	struct pn_protocol_limits limits; /* all zero: small ones */
@@ -31,6 +35,7 @@ struct party {
 	bool helping;		  /* its task in virtual time runs */
 	struct pinion_endpoint *ep;
 	struct pinion_peer *peers[RANKS_MAX];
+	size_t unexpected_limit;
 	size_t bounce_bytes; /* of the budget, when nothing else is pinned */
 	_Atomic unsigned looks;
 };

@@ -754,6 +754,7 @@ static bool open_storm(struct storm *s, struct rank *rank)
 	struct party_attr attr = {
 		.protocol = s->attr->protocol % STORM_ANY,
 		.max_bytes = s->attr->max_bytes,
+		.unexpected_limit = s->attr->unexpected_limit,
 		.single_threaded = true,
 	};
 

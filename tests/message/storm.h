@@ -31,10 +31,11 @@ struct storm_attr {
 	unsigned nrounds;
 	unsigned per_pair; /* messages at most, in a round */
 	size_t max_len;
-	int protocol;	   /* STORM_ANY: another for each message */
-	size_t max_bytes;  /* of the budget; 0: plenty */
-	unsigned mortal;   /* ranks that may die, as bits */
-	uint64_t *counter; /* of messages received; shared by the ranks */
+	int protocol;		 /* STORM_ANY: another for each message */
+	size_t max_bytes;	 /* of the budget; 0: plenty */
+	unsigned mortal;	 /* ranks that may die, as bits */
+	size_t unexpected_limit; /* of each pair; 0: none */
+	uint64_t *counter;	 /* of messages received; shared by the ranks */
 };
 
 /* What a rank does; rank->arg is a struct storm_attr. */

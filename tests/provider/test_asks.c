@@ -31,7 +31,7 @@ static struct setup everything = {
 };
 
 static struct side s;
-static uint8_t out[LEN], in[LEN], window[2 * LEN];
+static uint8_t out[LEN], in[LEN], window[2 * LEN], bufs[5][LEN];
 static char name[NAME_BYTES];
 static struct fid_mr *mr;
 static uint64_t at, key;
@@ -626,6 +626,72 @@ static void a_peer_that_never_polls_takes_a_bounded_number(void **state)
 	assert_ok(fi_inject(s.ep, out, 256, s.self));
 }
 
+/* A peer that polls but posts no receives keeps a bounded amount: then sends
+ * wait, the transmit queue fills, and nothing is lost or changes its order. */
+static void assert_sends_are_refused(const size_t *lens, unsigned nlens)
+{
+	enum { MAX = 10000, OFTEN = 1000, KEPT = 64 << 10, OVERHEAD = 192 };
+	struct fi_cq_tagged_entry end;
+	unsigned sent = 0, ended = 0, refused = 0;
+	size_t sum = 0;
+
+	while (refused < OFTEN) {
+		ssize_t ret =
+			fi_tsend(s.ep, bufs[sent % nlens], lens[sent % nlens],
+				 NULL, s.self, sent, bufs[sent % nlens]);
+
+		assert_true(!ret || ret == -FI_EAGAIN);
+		refused = ret ? refused + 1 : 0;
+		sum += ret ? 0 : lens[sent % nlens] + OVERHEAD;
+		sent += !ret;
+		assert_true(sent < MAX);
+		ended += fi_cq_read(s.tx, &end, 1) == 1;
+		fi_cq_read(s.rx, NULL, 0);
+	}
+	assert_true(sent - ended == TX_SIZE);
+	assert_true(sum <= KEPT + TX_SIZE * (LEN + OVERHEAD));
+	for (unsigned i = 0; i < sent; i++) {
+		assert_ok(fi_trecv(s.ep, in, LEN, NULL, s.self, 0, ~UINT64_C(0),
+				   in));
+		end = end_of(s.rx, s.tx);
+		assert_int_equal(end.tag, i);
+		assert_int_equal(end.len, lens[i % nlens]);
+		assert_true(is_filled(in, end.len, i % nlens));
+	}
+	for (; ended < sent; ended++)
+		end_of(s.tx, s.rx);
+	assert_int_equal(fi_cq_read(s.rx, &end, 1), -FI_EAGAIN);
+}
+
+static void a_peer_that_posts_nothing_keeps_a_bounded_amount(void **state)
+{
+	static const size_t lens[] = { 0, 8, 200, 3000, LEN };
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(lens); i++) {
+		fill(bufs[0], LEN, 0);
+		assert_sends_are_refused(&lens[i], 1);
+	}
+	for (unsigned i = 0; i < PN_ARRAY_LEN(lens); i++)
+		fill(bufs[i], LEN, (int)i);
+	assert_sends_are_refused(lens, PN_ARRAY_LEN(lens));
+	assert_ok(fi_inject(s.ep, out, 8, s.self));
+	assert_ok(fi_recv(s.ep, in, LEN, NULL, s.self, in));
+	assert_came(8);
+}
+
+static int open_limited(void **state)
+{
+	setenv("PINION_UNEXPECTED_LIMIT", "64K", 1);
+	return open_self(state);
+}
+
+static int close_limited(void **state)
+{
+	unsetenv("PINION_UNEXPECTED_LIMIT");
+	return close_self(state);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_self, close_self)
 
 int main(void)
@@ -650,6 +716,9 @@ int main(void)
 		CASE(a_send_waits_for_a_long_write),
 		CASE(a_full_transmit_queue_refuses_operations),
 		CASE(a_peer_that_never_polls_takes_a_bounded_number),
+		cmocka_unit_test_setup_teardown(
+			a_peer_that_posts_nothing_keeps_a_bounded_amount,
+			open_limited, close_limited),
 	};
 
 	if (rma_is("device"))

@@ -19,7 +19,7 @@
 /* --- failures ------------------------------------------------------------- */
 
 /* enum pn_fi_space */
-enum { REQUEST = 2, RESPONSE = 4 };
+enum { REQUEST = 0x80, RESPONSE = 0x82 };
 
 enum how {
 	SEND,	   /* pinion_send() returns -ENOMEM */

@@ -17,11 +17,12 @@
  * the peer attaches first -> up, after an exchange of HELLO if both endpoints
  * have several rails -> down, when the device says PEER_DOWN. If other
  * connections of the peer are alive, its packets and fragments move to them
- * (retransmit.c, failover.c). The peer fails with its last connection. close.c
- * ends connections in order.
+ * (retransmit.c, failover.c). The peer fails with its last connection, or when
+ * none has been up for the time `rail_timeout`. close.c ends connections in
+ * order.
  *
  * At rest: peer->conn is alive if any connection of the peer is. A peer with
- * something to post is in ep->pending_peers.
+ * something to post, or with a deadline, is in ep->pending_peers.
  *
  * Threads: under the endpoint's lock, except next_send, which
  * pinion_peer_prefetch() reads without it.
@@ -35,6 +36,7 @@
 #include "base/list.h"
 #include "cache/cache.h"
 #include "device/device.h"
+#include "message/connection/allowance.h"
 #include "message/connection/wire.h"
 #include "message/endpoint/operation.h"
 #include "message/onesided/onesided.h"
@@ -100,7 +102,11 @@ struct pinion_peer {
 	/* Both ends have several rails and use them: packets are numbered. */
 	bool sequenced;
 	bool unreachable_logged;
+	struct pn_allowance allowance;
 	int down; /* 0, or why the peer has failed */
+	/* No connection is up any more. If none comes up by then, the peer
+	 * fails; 0: not so. */
+	uint64_t rail_deadline_ns;
 
 	/* Packets that wait (packet.c, retransmit.c). */
 	struct pn_list packets;	    /* for the device's queue, in order */
@@ -135,6 +141,26 @@ static inline void pn_peer_prefetch(const struct pinion_peer *peer, size_t len)
 	end = line + 48 + (len < 512 ? len : 512);
 	for (; line < end; line += PN_CACHELINE)
 		pn_prefetch_write(line);
+}
+
+/* Counts a MATCH that is about to be sent (allowance.h), as
+ * pn_allowance_extend().
+ */
+static inline bool pn_allowance_take(struct pinion_peer *peer, size_t bytes,
+				     int32_t *status)
+{
+	if (pn_unlikely(peer->allowance.left < bytes))
+		return pn_allowance_extend(peer, bytes, status);
+	peer->allowance.left -= bytes;
+	return true;
+}
+
+/* Whether the answer to a question is of use for a message of len bytes. */
+static inline bool pn_allowance_waits(const struct pinion_peer *peer,
+				      size_t len)
+{
+	return peer->allowance.asking &&
+	       peer->allowance.left < len + PN_ALLOWANCE_OVERHEAD;
 }
 
 /* --- connections ---------------------------------------------------------- */
@@ -218,6 +244,9 @@ int pn_peer_connect(struct pinion_peer *peer);
  * requests. */
 void pn_peer_fail(struct pinion_peer *peer, int why);
 
+/* Fails a peer whose deadline has passed; true: it did. */
+bool pn_peer_check_deadline(struct pinion_peer *peer);
+
 /* Posts what waits: HELLO, packets, fragments, one-sided operations. True when
  * something was posted. */
 bool pn_peer_progress(struct pinion_peer *peer);
@@ -225,5 +254,9 @@ bool pn_peer_progress(struct pinion_peer *peer);
 /* The peer has something to post: pn_endpoint_progress() will call
  * pn_peer_progress(). */
 void pn_peer_add_pending(struct pinion_peer *peer);
+
+/* When the endpoint has to make progress even if no device has an event: the
+ * earliest deadline of a peer, or PN_FOREVER. */
+uint64_t pn_peers_deadline(const struct pinion_endpoint *ep);
 
 #endif

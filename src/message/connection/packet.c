@@ -214,6 +214,9 @@ bool pn_packet_withdraw(struct pinion_request *request)
 			continue;
 		if (p->request)
 			request->npackets--;
+		if (p->wire.kind == PN_WIRE_MATCH)
+			pn_allowance_return(&request->peer->allowance, 0,
+					    p->wire.status);
 		pn_list_remove(pos);
 		pn_pool_put(&request->ep->packets.queued, p);
 		return true;
@@ -260,13 +263,16 @@ static bool has_pending(const struct pinion_peer *peer)
 		    !pn_list_empty(&conn->stalled[PN_RDMA_ONESIDED]))
 			return true;
 	}
-	return peer->resend || !pn_list_empty(&peer->packets);
+	return peer->resend || peer->rail_deadline_ns ||
+	       !pn_list_empty(&peer->packets);
 }
 
 bool pn_peer_progress(struct pinion_peer *peer)
 {
 	bool moved = false;
 
+	if (pn_peer_check_deadline(peer))
+		return true;
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		moved |= pn_connection_send_hello(&peer->conns[r]);
 	moved |= pn_retransmit_progress(peer);

@@ -29,11 +29,18 @@
  * and the peer has others, packets are sent again (retransmit.c), fragments are
  * announced again (failover.c), and the peer is told by a DOWN, since its
  * device may not have noticed. The peer fails with its last connection.
+ *
+ * The last connection that is up may fail while others are alive but not up
+ * yet. If the peer's endpoint closes at that moment, its BYE is lost with the
+ * connection, and the others would come up in the peer's next endpoint, or
+ * never. So the peer fails unless one of them comes up in time
+ * (`rail_timeout`).
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "message/connection/connection.h"
 #include "message/connection/packet.h"
@@ -113,6 +120,7 @@ static struct pinion_peer *make_peer(struct pinion_endpoint *ep,
 	peer->single = single || ep->either;
 	set_rails(peer, rails, nrails);
 	init_connections(peer);
+	pn_allowance_init(&peer->allowance, ep->unexpected_limit);
 	peer->next_sequence = peer->expected_sequence = 1;
 	pn_list_init(&peer->requests);
 	pn_list_init(&peer->packets);
@@ -204,6 +212,8 @@ static void update_up(struct pn_connection *conn)
 		   !conn->wrong_session &&
 		   (!peer->sequenced ||
 		    (conn->hello_sent && conn->hello_received));
+	if (conn->up)
+		conn->peer->rail_deadline_ns = 0;
 	if (conn->up || conn->hello_due)
 		pn_peer_add_pending(conn->peer);
 }
@@ -589,6 +599,58 @@ static void send_down(struct pn_connection *conn)
 	pn_packet_send(peer, &wire, NULL, 0, NULL);
 }
 
+static bool any_up(const struct pinion_peer *peer)
+{
+	for (unsigned r = 0; r < peer->ep->nrails; r++)
+		if (peer->conns[r].up)
+			return true;
+	return false;
+}
+
+/* A peer whose session is not known may not be there yet: requests to it wait
+ * as long as they like. */
+static void update_deadline(struct pinion_peer *peer)
+{
+	struct pinion_endpoint *ep = peer->ep;
+
+	if (!ep->rail_timeout_ns || !peer->remote_session ||
+	    peer->rail_deadline_ns || any_up(peer))
+		return;
+	peer->rail_deadline_ns =
+		pn_device_now(ep->device) + ep->rail_timeout_ns;
+	pn_peer_add_pending(peer);
+	/* They know of no deadline yet. */
+	pn_endpoint_wake_waiting(ep);
+	pn_progress_thread_resume(&ep->progress_entry);
+}
+
+bool pn_peer_check_deadline(struct pinion_peer *peer)
+{
+	if (pn_likely(!peer->rail_deadline_ns) ||
+	    pn_device_now(peer->ep->device) < peer->rail_deadline_ns)
+		return false;
+	pn_warn("no connection to a peer has been up for %.3g s (option "
+		"rail_timeout): its requests fail",
+		(double)peer->ep->rail_timeout_ns / PN_NS_PER_S);
+	pn_peer_fail(peer, -ECONNRESET);
+	return true;
+}
+
+uint64_t pn_peers_deadline(const struct pinion_endpoint *ep)
+{
+	uint64_t first = PN_FOREVER;
+	const struct pn_list *pos;
+
+	pn_list_for_each (pos, &ep->pending_peers) {
+		const struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, pending_link);
+
+		if (peer->rail_deadline_ns && peer->rail_deadline_ns < first)
+			first = peer->rail_deadline_ns;
+	}
+	return first;
+}
+
 void pn_connection_down(struct pn_connection *conn, int why)
 {
 	struct pinion_peer *peer = conn->peer;
@@ -620,6 +682,7 @@ void pn_connection_down(struct pn_connection *conn, int why)
 	if (!conn->wrong_session)
 		send_down(conn);
 	pn_peer_add_pending(peer);
+	update_deadline(peer);
 }
 
 void pn_connection_break(struct pn_connection *conn)
@@ -702,6 +765,7 @@ void pn_peer_fail(struct pinion_peer *peer, int why)
 	if (peer->down)
 		return;
 	peer->down = why;
+	peer->rail_deadline_ns = 0;
 	for (unsigned r = 0; r < peer->ep->nrails; r++)
 		end_connection(&peer->conns[r]);
 	drop_packets(peer);

@@ -37,8 +37,11 @@ static bool payload_ok(const struct pn_wire *wire, const uint8_t *payload,
 {
 	switch (wire->kind) {
 	case PN_WIRE_MATCH:
-		if (wire->status & ~(PN_WIRE_SPACE | PN_WIRE_HAS_DATA |
-				     PN_WIRE_TELL | PN_WIRE_WIDE_DATA))
+		if (wire->status &
+		    ~(PN_WIRE_SPACE | PN_WIRE_HAS_DATA | PN_WIRE_TELL |
+		      PN_WIRE_WIDE_DATA | PN_WIRE_ASKS | PN_WIRE_LATE))
+			return false;
+		if (wire->status & PN_WIRE_LATE && len)
 			return false;
 		return wire->nkeys ? keys_ok(wire, payload, len)
 				   : len <= wire->len;

@@ -26,6 +26,9 @@
  *   CANCEL  S -> R  drop the message if it is not matched yet
  *   GONE    R -> S  the message was dropped
  *   FAIL    both    the other side's request cannot go on: status
+ *   ASK     S -> R  how much of what came from here is kept for receives to
+ *                   come? Also a bit of the MATCH (allowance.h)
+ *   KEPT    R -> S  the answer, in bytes
  * Connections
  *   HELLO   both    first on every connection of an endpoint with several
  *                   rails: its address, and the names of the session (peer.c)
@@ -58,7 +61,7 @@
 
 #include "device/device.h"
 
-#define PN_WIRE_VERSION 4
+#define PN_WIRE_VERSION 5
 
 enum pn_wire_kind {
 	PN_WIRE_MATCH = 1,
@@ -76,6 +79,8 @@ enum pn_wire_kind {
 	PN_WIRE_HELLO,
 	PN_WIRE_DOWN,
 	PN_WIRE_GOT,
+	PN_WIRE_ASK,
+	PN_WIRE_KEPT,
 	PN_WIRE_NKINDS,
 };
 
@@ -90,7 +95,7 @@ struct pn_wire {
 			     MATCH: the program's data word */
 	uint32_t from;	  /* request id at its sender */
 	int32_t status; /* FAIL; READY: 1 if announced before; MATCH: the space,
-			   PN_WIRE_HAS_DATA, PN_WIRE_TELL, PN_WIRE_WIDE_DATA */
+			   and PN_WIRE_ bits */
 	uint64_t tag; /* MATCH, GRANT, UNGRANT; HELLO: the sender's name of the
 			 session; READY: immediate of the last write; ACK, DONE:
 			 0, or the time that an earlier message took (timing.h):
@@ -101,7 +106,7 @@ struct pn_wire {
 			    the upper half that of the data word; GRANT:
 			    immediate of the write */
 	uint64_t len;	 /* MATCH, ACK: of the message; READY, FIN: of the
-			    fragment; GRANT: of the buffer */
+			    fragment; GRANT: of the buffer; KEPT: the bytes */
 };
 
 _Static_assert(sizeof(struct pn_wire) == sizeof(struct pn_inline_header),
@@ -115,9 +120,14 @@ static inline struct pn_inline_header pn_wire_head(const struct pn_wire *wire)
 	return head;
 }
 
+/* Bits of a MATCH's status; the lowest eight are the space. */
 #define PN_WIRE_SPACE	  0xff
 #define PN_WIRE_HAS_DATA  0x100
 #define PN_WIRE_TELL	  0x200 /* asks for GOT */
+#define PN_WIRE_ASKS	  0x800 /* asks for KEPT */
+/* The data stayed with the sender, although the protocol would send some: they
+ * follow the ACK. A message of 0 bytes asks for GOT when it is matched. */
+#define PN_WIRE_LATE	  0x1000
 /* The data word has more than 32 bits. The rails of at most PN_WIRE_WIDE_KEYS
  * keys fit beside it. */
 #define PN_WIRE_WIDE_DATA 0x400

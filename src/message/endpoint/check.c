@@ -549,6 +549,8 @@ static unsigned check_peer(const struct pinion_endpoint *ep,
 	pn_assert(is_linked(&peer->pending_link) ||
 		  (pn_list_empty(&peer->packets) && !peer->resend));
 	pn_assert(!peer->resend || is_linked(&peer->unconfirmed));
+	pn_assert(!peer->rail_deadline_ns ||
+		  (is_linked(&peer->pending_link) && peer->remote_session));
 	pn_assert(peer->sequenced ==
 		  (peer->nrails > 1 && ep->nrails > 1 && !peer->single));
 	pn_assert(peer->trace_number <= ep->ntraced_peers);
@@ -665,6 +667,45 @@ static void check_unexpected(const struct pinion_endpoint *ep,
 	}
 }
 
+static size_t kept_of(const struct pn_list *messages,
+		      const struct pinion_peer *peer)
+{
+	const struct pn_list *pos;
+	size_t sum = 0;
+
+	pn_list_for_each (pos, messages) {
+		const struct pinion_unexpected *unexpected =
+			pn_container_of(pos, struct pinion_unexpected, link);
+
+		sum += unexpected->peer == peer ? unexpected->counted : 0;
+	}
+	return sum;
+}
+
+/* Each peer's messages are counted, and no more is used than the limit. */
+static void check_kept(const struct pinion_endpoint *ep)
+{
+	const struct pn_list *pos;
+	size_t sum = 0;
+
+	pn_list_for_each (pos, &ep->peers) {
+		const struct pinion_peer *peer =
+			pn_container_of(pos, struct pinion_peer, link);
+		const struct pn_allowance *allowance = &peer->allowance;
+
+		pn_assert(allowance->kept ==
+			  kept_of(&ep->matching.unexpected.entries, peer) +
+				  kept_of(&ep->matching.probed, peer));
+		pn_assert(!allowance->tells ||
+			  allowance->kept > allowance->tell_at);
+		pn_assert(allowance->left <= allowance->bound);
+		pn_assert(!ep->unexpected_limit ||
+			  allowance->bound <= ep->unexpected_limit);
+		sum += allowance->kept;
+	}
+	pn_assert(sum == ep->matching.kept_bytes);
+}
+
 static void check_free_unexpected(const struct pn_list *messages,
 				  size_t capacity)
 {
@@ -754,10 +795,10 @@ void pn_endpoint_check(struct pinion_endpoint *ep)
 	check_unexpected(ep, &ep->matching.unexpected.entries, true);
 	check_unexpected(ep, &ep->matching.probed, false);
 	pn_matching_check(&ep->matching);
-	check_free_unexpected(&ep->matching.small.free,
-			      PN_UNEXPECTED_SMALL_BYTES);
-	check_free_unexpected(&ep->matching.large.free,
-			      ep->limits.packet_bytes);
+	for (unsigned i = 0; i < PN_UNEXPECTED_SIZES; i++)
+		check_free_unexpected(&ep->matching.storage[i].free,
+				      (size_t)PN_UNEXPECTED_MIN_BYTES << i);
+	check_kept(ep);
 	check_grants(ep, sums.held);
 	check_rails(ep, &sums);
 	pn_assert(sums.packets == sums.queued);

@@ -153,7 +153,10 @@ int pn_endpoint_open(const struct pn_endpoint_attr *attr,
 	if (!ep)
 		return -ENOMEM;
 	set_rails(ep, attr);
-	ep->waiting.epoll = ep->waiting.notify_fd = -1;
+	ep->waiting.epoll = ep->waiting.notify_fd = ep->waiting.timer_fd = -1;
+	ep->waiting.timer_ns = PN_FOREVER;
+	ep->rail_timeout_ns = attr->rail_timeout_ns;
+	ep->unexpected_limit = attr->unexpected_limit;
 	ep->budget = attr->budget;
 	ep->helper = attr->helper;
 	ep->limits = attr->limits;

@@ -53,8 +53,12 @@ struct pn_endpoint_waiting {
 	 * `armed` polls by itself. */
 	bool others_armed;
 	_Atomic uint32_t progressed; /* counts ends of sleeps */
-	int epoll;     /* over all devices and notify_fd; -1: not open */
+	int epoll;     /* over all devices and the rest; -1: not open */
 	int notify_fd; /* eventfd for events that no device signals */
+	/* timerfd for deadlines of peers, with several rails; else -1. When it
+	 * expires; PN_FOREVER: never. */
+	int timer_fd;
+	uint64_t timer_ns;
 };
 
 /* Where pinion_poll() wants completions. In real time, and without a helper,
@@ -113,6 +117,8 @@ struct pinion_endpoint {
 	struct pn_budget *budget;
 	struct pn_pages_policy pages; /* behind the endpoint's own memory */
 	struct pn_protocol_limits limits;
+	uint64_t rail_timeout_ns; /* as in struct pn_endpoint_attr */
+	size_t unexpected_limit;  /* the same */
 	/* Shorter messages are eager, go inline and are of no interest to
 	 * `reuse`. */
 	size_t inject_below;
@@ -216,6 +222,15 @@ void pn_endpoint_idle(struct pinion_endpoint *ep);
 
 /* Makes the descriptor readable if it is armed. */
 void pn_endpoint_notify(struct pinion_endpoint *ep);
+
+/* Something happened that no device signals: wakes whoever sleeps in the
+ * devices, or on the descriptor. */
+static inline void pn_endpoint_wake_waiting(struct pinion_endpoint *ep)
+{
+	if (ep->waiting.sleeping)
+		pn_device_wake(ep->device);
+	pn_endpoint_notify(ep);
+}
 
 /* The calling thread polls: if it is the only one that armed the descriptor, no
  * notification is needed. */

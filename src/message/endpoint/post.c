@@ -140,18 +140,23 @@ static bool can_inject(const struct pinion_endpoint *ep,
  * sends no answer to it. */
 static int inject(struct pinion_endpoint *ep, const struct pinion_message *m)
 {
-	const struct pn_inline_header head =
-		pn_wire_match(PN_PROTOCOL_EAGER, pn_message_data(m),
-			      pn_wire_match_status((uint8_t)m->space,
-						   m->flags &
-							   PINION_MESSAGE_DATA,
-						   pn_message_data(m)),
-			      m->tag, m->len);
 	struct pinion_peer *peer = m->peer;
-	int ret = pn_packet_post_inline(peer->conn, &head, m->buf, m->len);
+	size_t counted = pn_allowance_bytes(m->space, m->len);
+	int32_t status = pn_wire_match_status((uint8_t)m->space,
+					      m->flags & PINION_MESSAGE_DATA,
+					      pn_message_data(m));
+	struct pn_inline_header head;
+	int ret;
 
-	if (pn_unlikely(ret))
+	if (!pn_allowance_take(peer, counted, &status))
+		return -EAGAIN;
+	head = pn_wire_match(PN_PROTOCOL_EAGER, pn_message_data(m), status,
+			     m->tag, m->len);
+	ret = pn_packet_post_inline(peer->conn, &head, m->buf, m->len);
+	if (pn_unlikely(ret)) {
+		pn_allowance_return(&peer->allowance, counted, status);
 		return ret;
+	}
 	ep->stats.sent[PN_PROTOCOL_EAGER]++;
 	atomic_store_explicit(&peer->next_send,
 			      peer->conn->device_peer->next_send,
@@ -167,6 +172,9 @@ static PN_NOINLINE int send_request(struct pinion_endpoint *ep,
 	struct pn_choice choice;
 	int ret;
 
+	/* The answer may be there. */
+	if (pn_unlikely(pn_allowance_waits(message->peer, message->len)))
+		pn_endpoint_progress(ep);
 	ret = pn_peer_connect(message->peer);
 	request = ret ? NULL : pn_request_alloc(ep, message);
 	if (request) {
@@ -204,15 +212,19 @@ int pn_endpoint_send(struct pinion_endpoint *ep,
 	return ret;
 }
 
-/* The caller will try again: sees to it that the peer is connected by then.
- * -EOPNOTSUPP: trying again never helps. */
-static PN_NOINLINE int cannot_inject(struct pinion_peer *peer)
+/* The caller will try again: sees to it that the peer is connected by then, or
+ * says when it keeps less. -EOPNOTSUPP: trying again never helps. */
+static PN_NOINLINE int cannot_inject(const struct pinion_message *m)
 {
+	struct pinion_peer *peer = m->peer;
 	int ret = peer->down ? peer->down : pn_peer_connect(peer);
 
 	if (ret)
 		return ret;
 	pn_endpoint_progress(peer->ep);
+	if (!peer->down &&
+	    pn_allowance_is_over(peer, pn_allowance_bytes(m->space, m->len)))
+		pn_allowance_send_ask(peer);
 	return peer->sequenced || peer->ep->helper || pn_trace_sink()
 		       ? -EOPNOTSUPP
 		       : -EAGAIN;
@@ -230,7 +242,7 @@ int pn_endpoint_inject(struct pinion_endpoint *ep,
 	ret = pn_likely(can_inject(ep, message)) ? inject(ep, message)
 						 : -EAGAIN;
 	if (pn_unlikely(ret == -EAGAIN))
-		ret = cannot_inject(message->peer);
+		ret = cannot_inject(message);
 	pn_endpoint_unlock(ep);
 	return ret;
 }
@@ -420,7 +432,7 @@ static void cancel(struct pinion_request *request)
 		return;
 	}
 	/* The same holds for a direct send that is posted. */
-	if (request->moved == request->total)
+	if (request->moved == request->total && !request->late)
 		return;
 	request->canceling = true;
 	if (!request->remote_id)

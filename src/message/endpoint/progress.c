@@ -37,15 +37,17 @@ static int receive_match(struct pinion_peer *peer, const struct pn_wire *wire,
 }
 
 /* A message that came whole with its MATCH is confirmed here, a longer one at
- * its end. */
+ * its end, one of 0 bytes that is late when it is matched. */
 static int on_match(struct pinion_peer *peer, const struct pn_wire *wire,
 		    const uint8_t *payload, size_t len)
 {
 	int ret = receive_match(peer, wire, payload, len);
 
 	if (pn_unlikely(wire->status & PN_WIRE_TELL) && !ret &&
-	    len == wire->len && !wire->nkeys)
+	    len == wire->len && !wire->nkeys && !(wire->status & PN_WIRE_LATE))
 		pn_transfer_send_got(peer, wire->from);
+	if (pn_unlikely(wire->status & PN_WIRE_ASKS) && !ret)
+		pn_allowance_asked(peer, wire->status & PN_WIRE_LATE);
 	return ret;
 }
 
@@ -75,6 +77,10 @@ static int on_packet(struct pinion_peer *peer, const struct pn_wire *wire,
 		return pn_transfer_packet(peer, wire, payload, len);
 	if (wire->kind == PN_WIRE_GOT)
 		return pn_transfer_on_got(peer, wire);
+	if (wire->kind == PN_WIRE_KEPT)
+		return pn_allowance_on_kept(peer, wire);
+	if (wire->kind == PN_WIRE_ASK)
+		pn_allowance_asked(peer, true);
 	if (wire->kind == PN_WIRE_DOWN)
 		pn_connection_remote_down(peer, wire->protocol);
 	return 0;

@@ -145,8 +145,10 @@ static enum outcome work_locked(struct pinion_endpoint *ep, bool *left)
 	outcome = handle_events(ep, left);
 	if (outcome == ARMED)
 		outcome = outcome_of(pn_endpoint_arm_devices(ep));
-	if (outcome == ARMED)
+	if (outcome == ARMED) {
 		entry->state = PN_PROGRESS_ARMED;
+		entry->deadline_ns = pn_peers_deadline(ep);
+	}
 	return outcome;
 }
 
@@ -220,8 +222,10 @@ static bool step(int epoll, struct pn_progress_entry *entry)
 		yield_entry(entry, pn_device_now(device));
 	else
 		entry->yield_ns = 0;
-	if (outcome == ARMED)
+	if (outcome == ARMED) {
+		entry->look_ns = entry->deadline_ns;
 		watch_entry(epoll, entry);
+	}
 	return outcome == HAS_MORE;
 }
 
@@ -484,6 +488,7 @@ int pn_progress_thread_add(struct pinion_endpoint *ep,
 	pthread_once(&once, begin);
 	entry->progress = attr->progress;
 	entry->arg = attr->progress_arg;
+	entry->deadline_ns = PN_FOREVER;
 	entry->fd = entry->progress ? pn_endpoint_fd(ep)
 				    : pn_endpoint_open_devices_fd(ep);
 	if (entry->fd < 0)

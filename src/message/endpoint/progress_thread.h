@@ -54,7 +54,7 @@ struct pn_endpoint_attr;
 /* What makes the thread work on an entry again, as told above. */
 enum pn_progress_state {
 	PN_PROGRESS_YIELDED, /* its look_ns: also while it has more to do */
-	PN_PROGRESS_ARMED,   /* its descriptor */
+	PN_PROGRESS_ARMED,   /* its descriptor, or its look_ns */
 	PN_PROGRESS_PARKED,  /* the caller that sleeps */
 };
 
@@ -67,7 +67,10 @@ struct pn_progress_entry {
 	 * program may leave these unread for long. With a function of a library
 	 * above: the endpoint's descriptor, which this function arms. */
 	int fd;
-	uint64_t look_ns;  /* when to work on it; PN_FOREVER: see state */
+	uint64_t look_ns; /* when to work on it; PN_FOREVER: see state */
+	/* While armed: the earliest deadline of a peer. A library above arms a
+	 * descriptor that tells of it. */
+	uint64_t deadline_ns;
 	uint64_t yield_ns; /* how long it was yielded last */
 	/* Under the endpoint's lock. With a function of a library above: always
 	 * yielded, since the library's calls of pinion_endpoint_arm() are told

@@ -161,9 +161,7 @@ static void finish(struct pinion_request *request)
 		pn_list_append(&ep->requests.done, &request->link);
 	/* The owner of the request may sleep in the device, which has nothing
 	 * more to signal, or on the descriptor. */
-	if (ep->waiting.sleeping)
-		pn_device_wake(ep->device);
-	pn_endpoint_notify(ep);
+	pn_endpoint_wake_waiting(ep);
 }
 
 void pn_request_end(struct pinion_request *request, int status)

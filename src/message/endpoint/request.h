@@ -72,6 +72,7 @@ struct pinion_request {
 	bool was_unexpected; /* receive: the message came before it */
 	bool sends_fail;     /* at the end: FAIL goes to the peer */
 	bool awaits_got;     /* send: the end waits for GOT */
+	bool late;	     /* send: the MATCH went without data */
 	bool sends_got;	     /* receive of a long message: GOT at the end */
 	bool hashed;	     /* posted receive: `match` is in use */
 	/* From `call` on everything but `match` is as pn_request_alloc() made

@@ -20,6 +20,7 @@ static const struct pn_stats_field endpoint_fields[] = {
 	COUNTER(sent[PN_PROTOCOL_OVERLAPPED], "sent_overlapped"),
 	COUNTER(received, "received"),
 	COUNTER(unexpected, "unexpected"),
+	COUNTER(late, "late"),
 	COUNTER(copied_no_budget, "copied_no_budget"),
 	COUNTER(bounced, "bounced"),
 	COUNTER(stalls, "stalls"),
@@ -29,6 +30,8 @@ static const struct pn_stats_field endpoint_fields[] = {
 	COUNTER(progress_wakeups, "progress_wakeups"),
 	COUNTER(progress_yields, "progress_yields"),
 	COUNTER(progress_events, "progress_events"),
+	PN_STATS_FIELD(BYTES, struct pinion_endpoint, matching.kept_bytes,
+		       "unexpected_bytes"),
 	/* For `pinion mpirun --watchdog`. */
 	STALL(GAUGE, empty_polls, "empty_polls"),
 	STALL(GAUGE, since_ns, "idle_since_ns"),

@@ -7,9 +7,11 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "message/endpoint/endpoint.h"
 #include "message/endpoint/request.h"
@@ -176,6 +178,9 @@ static void sleep_until_event(struct pinion_endpoint *ep, uint64_t deadline_ns)
 		pn_endpoint_lock(ep);
 		return;
 	}
+	/* Whoever takes this one's place sees the peers' deadlines again. */
+	if (pn_peers_deadline(ep) < deadline_ns)
+		deadline_ns = pn_peers_deadline(ep);
 	ep->waiting.sleeping = true;
 	pn_endpoint_unlock(ep);
 	sleep_in_devices(ep, deadline_ns);
@@ -273,34 +278,53 @@ int pn_endpoint_open_devices_fd(const struct pinion_endpoint *ep)
 	return ret;
 }
 
-/* One descriptor for all: readable when a device's descriptor or notify_fd is.
- */
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* Only peers with several rails have deadlines (peer.c). */
+static int open_timer(struct pinion_endpoint *ep, int epoll)
+{
+	if (ep->nrails == 1 || ep->either)
+		return 0;
+	ep->waiting.timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return ep->waiting.timer_fd < 0 ? -errno
+					: watch(epoll, ep->waiting.timer_fd);
+}
+
+/* One descriptor for all: readable when a device's descriptor, notify_fd or
+ * timer_fd is. */
 static int open_epoll(struct pinion_endpoint *ep)
 {
+	struct pn_endpoint_waiting *w = &ep->waiting;
 	int epoll = pn_endpoint_open_devices_fd(ep);
-	int notify_fd, ret;
+	int ret;
 
 	if (epoll < 0)
 		return epoll;
-	notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	ret = notify_fd < 0 ? -errno : watch(epoll, notify_fd);
+	w->notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ret = w->notify_fd < 0 ? -errno : watch(epoll, w->notify_fd);
+	if (!ret)
+		ret = open_timer(ep, epoll);
 	if (!ret) {
-		ep->waiting.notify_fd = notify_fd;
-		ep->waiting.epoll = epoll;
+		w->epoll = epoll;
 		return epoll;
 	}
-	close(epoll);
-	if (notify_fd >= 0)
-		close(notify_fd);
+	close_fd(&epoll);
+	close_fd(&w->notify_fd);
+	close_fd(&w->timer_fd);
 	return ret;
 }
 
 void pn_endpoint_close_descriptors(struct pinion_endpoint *ep)
 {
-	if (ep->waiting.epoll < 0)
-		return;
-	close(ep->waiting.epoll);
-	close(ep->waiting.notify_fd);
+	close_fd(&ep->waiting.epoll);
+	close_fd(&ep->waiting.notify_fd);
+	close_fd(&ep->waiting.timer_fd);
 }
 
 int pn_endpoint_fd(struct pinion_endpoint *ep)
@@ -324,6 +348,24 @@ int pn_endpoint_arm_devices(struct pinion_endpoint *ep)
 	return ret;
 }
 
+/* Makes the descriptor readable when a peer's deadline has passed. The clock of
+ * devices with descriptors is CLOCK_MONOTONIC. */
+static void set_timer(struct pinion_endpoint *ep)
+{
+	uint64_t deadline_ns = pn_peers_deadline(ep);
+	struct itimerspec at = { 0 };
+
+	if (ep->waiting.timer_fd < 0 || deadline_ns == ep->waiting.timer_ns)
+		return;
+	if (deadline_ns != PN_FOREVER) {
+		at.it_value.tv_sec = (time_t)(deadline_ns / PN_NS_PER_S);
+		at.it_value.tv_nsec = (long)(deadline_ns % PN_NS_PER_S);
+	}
+	/* A time of 0 stops it. */
+	timerfd_settime(ep->waiting.timer_fd, TFD_TIMER_ABSTIME, &at, NULL);
+	ep->waiting.timer_ns = deadline_ns;
+}
+
 /* While a thread sleeps in the devices they stay as they are: arming would
  * consume the notification that this thread sleeps for. */
 static int arm_all(struct pinion_endpoint *ep)
@@ -334,6 +376,7 @@ static int arm_all(struct pinion_endpoint *ep)
 	if (ep->waiting.notify_fd >= 0 &&
 	    read(ep->waiting.notify_fd, &count, sizeof(count)) < 0)
 		count = 0;
+	set_timer(ep);
 	if (ep->waiting.sleeping && ep->waiting.notify_fd >= 0)
 		return 0;
 	return pn_endpoint_arm_devices(ep);

@@ -5,6 +5,11 @@
 
 #include "message/endpoint/endpoint.h"
 
+/* Storage is less than twice as long as the payload, or has the minimum. */
+_Static_assert(sizeof(struct pinion_unexpected) + PN_UNEXPECTED_MIN_BYTES <=
+		       PN_ALLOWANCE_OVERHEAD,
+	       "what a message takes beside its data");
+
 static struct pinion_request *receive_at(const struct pn_list *link)
 {
 	return pn_container_of(link, struct pinion_request, link);
@@ -76,10 +81,12 @@ void pn_matching_init(struct pn_endpoint_matching *m, size_t packet_bytes)
 	pn_list_init(&m->wildcards);
 	pn_list_init(&m->probed);
 	pn_tag_table_init(&m->by_tag, key_of_any);
-	PN_POOL_INIT(&m->small, struct pinion_unexpected, link,
-		     PN_UNEXPECTED_SMALL_BYTES);
-	PN_POOL_INIT(&m->large, struct pinion_unexpected, link, packet_bytes);
+	for (unsigned i = 0; i < PN_UNEXPECTED_SIZES; i++)
+		PN_POOL_INIT(&m->storage[i], struct pinion_unexpected, link,
+			     (size_t)PN_UNEXPECTED_MIN_BYTES << i);
+	m->max_bytes = packet_bytes;
 	m->next_sequence = m->npassed = 0;
+	m->kept_bytes = 0;
 }
 
 void pn_matching_fini(struct pn_endpoint_matching *m)
@@ -87,8 +94,8 @@ void pn_matching_fini(struct pn_endpoint_matching *m)
 	pn_tag_table_fini(&m->posted.table);
 	pn_tag_table_fini(&m->unexpected.table);
 	pn_tag_table_fini(&m->by_tag);
-	pn_pool_fini(&m->small);
-	pn_pool_fini(&m->large);
+	for (unsigned i = 0; i < PN_UNEXPECTED_SIZES; i++)
+		pn_pool_fini(&m->storage[i]);
 }
 
 /* The oldest entry that is not hashed is hashed now. */
@@ -423,21 +430,27 @@ struct pinion_unexpected *pn_match_search_unexpected(
 	return NULL;
 }
 
-/* Two sizes are kept for use again; after warm-up nothing is allocated. */
-static struct pinion_unexpected *unexpected_storage(struct pinion_endpoint *ep,
-						    size_t len)
+/* The index of the storage for len bytes. */
+static unsigned size_index(size_t len)
 {
-	bool small = len <= PN_UNEXPECTED_SMALL_BYTES;
-	size_t capacity =
-		small ? PN_UNEXPECTED_SMALL_BYTES : ep->limits.packet_bytes;
+	size_t units =
+		(len + PN_UNEXPECTED_MIN_BYTES - 1) / PN_UNEXPECTED_MIN_BYTES;
+
+	return units < 2 ? 0 : 64 - (unsigned)__builtin_clzll(units - 1);
+}
+
+/* Storage is kept for use again; after warm-up nothing is allocated. */
+static struct pinion_unexpected *unexpected_storage(
+	struct pn_endpoint_matching *m, size_t len)
+{
+	unsigned i = size_index(len);
 	struct pinion_unexpected *unexpected;
 
-	if (pn_unlikely(len > capacity))
+	if (pn_unlikely(len > m->max_bytes || i >= PN_UNEXPECTED_SIZES))
 		return NULL;
-	unexpected =
-		pn_pool_get(small ? &ep->matching.small : &ep->matching.large);
+	unexpected = pn_pool_get(&m->storage[i]);
 	if (unexpected)
-		unexpected->capacity = capacity;
+		unexpected->capacity = (size_t)PN_UNEXPECTED_MIN_BYTES << i;
 	return unexpected;
 }
 
@@ -446,13 +459,14 @@ struct pinion_unexpected *pn_unexpected_alloc(struct pinion_peer *peer,
 					      size_t len)
 {
 	struct pinion_unexpected *unexpected =
-		unexpected_storage(peer->ep, len);
+		unexpected_storage(&peer->ep->matching, len);
 
 	if (!unexpected)
 		return NULL;
 	unexpected->peer = peer;
 	unexpected->wire = *wire;
 	unexpected->payload_len = len;
+	unexpected->counted = 0;
 	return unexpected;
 }
 
@@ -473,12 +487,13 @@ void pn_unexpected_free(struct pinion_endpoint *ep,
 			struct pinion_unexpected *unexpected)
 {
 	struct pn_endpoint_matching *m = &ep->matching;
+	struct pinion_peer *peer = unexpected->peer;
+	size_t counted = unexpected->counted;
 
 	pn_unexpected_remove(m, unexpected);
-	pn_pool_put(unexpected->capacity == PN_UNEXPECTED_SMALL_BYTES
-			    ? &m->small
-			    : &m->large,
-		    unexpected);
+	pn_pool_put(&m->storage[size_index(unexpected->capacity)], unexpected);
+	if (counted)
+		pn_allowance_release(peer, counted);
 }
 
 int pn_match_add_unexpected(struct pinion_peer *peer,
@@ -497,6 +512,8 @@ int pn_match_add_unexpected(struct pinion_peer *peer,
 	else
 		pn_copy(ep->device, unexpected->payload, payload, len);
 	pn_list_append(&ep->matching.unexpected.entries, &unexpected->link);
+	unexpected->counted = pn_allowance_of(wire, len);
+	pn_allowance_keep(peer, unexpected->counted);
 	ep->stats.unexpected++;
 	return 0;
 }

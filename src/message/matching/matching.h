@@ -54,6 +54,7 @@ struct pinion_unexpected {
 	struct pinion_peer *peer;
 	struct pn_wire wire;
 	size_t payload_len, capacity;
+	size_t counted;		   /* what it counts (allowance.h) */
 	uint32_t sequence;	   /* of a packet out of order */
 	bool hashed;		   /* in the tables of unexpected messages */
 	struct pn_list match_link; /* in matching.unexpected.table */
@@ -61,7 +62,10 @@ struct pinion_unexpected {
 	uint8_t payload[];
 };
 
-#define PN_UNEXPECTED_SMALL_BYTES 512
+/* Storage for payload comes in powers of two: 64 bytes and more, up to those of
+ * a packet. */
+#define PN_UNEXPECTED_MIN_BYTES 64
+#define PN_UNEXPECTED_SIZES	26
 
 /* Entries that a search walks past before it hashes the oldest. */
 #define PN_MATCH_WINDOW	      8
@@ -83,9 +87,10 @@ struct pn_endpoint_matching {
 	struct pn_match_queue unexpected; /* messages */
 	struct pn_tag_table by_tag;	  /* the hashed ones, of any peer */
 	struct pn_list probed;		  /* set aside by a probe */
-	struct pn_pool small;		  /* of PN_UNEXPECTED_SMALL_BYTES */
-	struct pn_pool large;		  /* of a whole packet */
-	uint64_t npassed; /* entries that did not match when looked at */
+	struct pn_pool storage[PN_UNEXPECTED_SIZES]; /* by size of payload */
+	size_t max_bytes;			     /* of payload */
+	size_t kept_bytes; /* of unexpected messages that count (allowance.h) */
+	uint64_t npassed;  /* entries that did not match when looked at */
 };
 
 /* packet_bytes: the most that a packet has. */

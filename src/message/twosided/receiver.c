@@ -201,6 +201,8 @@ void pn_transfer_receive(struct pinion_request *request,
 	if (!wire->nkeys)
 		copy_match_payload(request, payload, len);
 	if (pn_likely(len == wire->len && !wire->nkeys)) {
+		if (pn_unlikely(wire->status & PN_WIRE_LATE))
+			pn_transfer_send_got(peer, wire->from);
 		pn_request_end_short(request);
 		return;
 	}

@@ -102,31 +102,59 @@ static void pin_early(struct pinion_request *request)
 		pn_request_end(request, 0);
 }
 
+static void choose_shape(struct pinion_request *request, unsigned protocol,
+			 bool keep)
+{
+	pn_protocol_at(protocol)->shape(&request->ep->limits, request->len,
+					&request->transfer.shape);
+	request->transfer.shape.keep = keep;
+}
+
+static void fill_match(struct pinion_request *request, struct pn_wire *wire,
+		       int protocol)
+{
+	pn_packet_header(request, wire, PN_WIRE_MATCH);
+	wire->protocol = (uint8_t)protocol;
+	wire->tag = request->tag;
+	wire->to = (uint32_t)request->data;
+	wire->offset = pn_wire_wide_data(request->data);
+	wire->status = pn_wire_match_status(request->space, request->has_data,
+					    request->data) |
+		       (request->awaits_got ? PN_WIRE_TELL : 0);
+	wire->len = request->len;
+}
+
+/* The peer may not keep the data of this message (allowance.h): they wait for
+ * the ACK. A message of 0 bytes has no ACK, and waits for GOT. */
+static PN_NOINLINE void make_late(struct pinion_request *request,
+				  struct pn_wire *wire)
+{
+	if (wire->protocol == PN_PROTOCOL_EAGER) {
+		wire->protocol = PN_PROTOCOL_COPY;
+		choose_shape(request, PN_PROTOCOL_COPY, false);
+	}
+	request->transfer.shape.match = 0;
+	request->late = true;
+	request->ep->stats.late++;
+	wire->status |= PN_WIRE_LATE | pn_allowance_ask(request->peer);
+	if (request->len)
+		return;
+	request->awaits_got = true;
+	wire->status |= PN_WIRE_TELL;
+}
+
 int pn_transfer_send(struct pinion_request *request,
 		     const struct pn_choice *choice)
 {
-	const struct pn_protocol *row =
-		pn_protocol_at((unsigned)choice->protocol);
 	struct pn_wire_key keys[PN_WIRE_MAX_KEYS];
 	struct pn_wire wire;
 	const void *payload = request->buf;
-	size_t len;
+	size_t len, counted = 0;
 	bool whole;
 	int ret = 0;
 
-	row->shape(&request->ep->limits, request->len,
-		   &request->transfer.shape);
-	request->transfer.shape.keep = choice->keep;
-	len = request->transfer.shape.match;
-	pn_packet_header(request, &wire, PN_WIRE_MATCH);
-	wire.protocol = (uint8_t)choice->protocol;
-	wire.tag = request->tag;
-	wire.to = (uint32_t)request->data;
-	wire.offset = pn_wire_wide_data(request->data);
-	wire.status = pn_wire_match_status(request->space, request->has_data,
-					   request->data) |
-		      (request->awaits_got ? PN_WIRE_TELL : 0);
-	wire.len = request->len;
+	choose_shape(request, (unsigned)choice->protocol, choice->keep);
+	fill_match(request, &wire, choice->protocol);
 	request->total = request->message_len = request->len;
 	if (request->transfer.shape.read)
 		ret = expose_source(request, &wire, keys);
@@ -134,17 +162,24 @@ int pn_transfer_send(struct pinion_request *request,
 		payload = keys;
 		len = wire.nkeys * sizeof(keys[0]);
 	} else {
-		request->moved = len;
+		counted = pn_allowance_bytes(request->space,
+					     request->transfer.shape.match);
+		if (!pn_allowance_take(request->peer, counted, &wire.status))
+			make_late(request, &wire);
+		request->moved = len = request->transfer.shape.match;
 	}
 	whole = request->moved == request->total;
 	if (!whole)
 		pn_transfer_begin(request);
 	pn_list_append(&request->peer->requests, &request->peer_link);
-	if (choice->direct && !pn_direct_send(request, &wire))
+	if (choice->direct && !request->late && !pn_direct_send(request, &wire))
 		return 0;
 	if (!ret)
 		ret = pn_packet_send(request->peer, &wire, payload, len,
 				     wire.nkeys ? NULL : request);
+	if (ret)
+		pn_allowance_return(&request->peer->allowance,
+				    request->late ? 0 : counted, wire.status);
 	if (ret || whole)
 		pn_request_end(request, ret);
 	else if (request->transfer.shape.early && request->ep->nrails == 1)

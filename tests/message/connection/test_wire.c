@@ -174,6 +174,31 @@ static void assert_nonsense(const struct packet *p, size_t len)
 	assert_all_failed(&r, -EPROTO);
 }
 
+/* Nobody asked; an ASK is answered. */
+static void an_answer_without_a_question_is_nonsense(void **state)
+{
+	struct packet p = packet_of(PN_WIRE_KEPT);
+	struct hostile_result r;
+
+	(void)state;
+	assert_nonsense(&p, sizeof(p.wire));
+	p = packet_of(PN_WIRE_ASK);
+	r = shoot(&p, sizeof(p.wire));
+	assert_int_equal(r.bad_packets, 0);
+}
+
+/* A message that is late has no data with it. */
+static void data_of_a_late_message_are_nonsense(void **state)
+{
+	struct packet p = packet_of(PN_WIRE_MATCH);
+
+	(void)state;
+	p.wire.len = 24;
+	p.wire.protocol = PN_PROTOCOL_COPY;
+	p.wire.status = PN_WIRE_LATE;
+	assert_nonsense(&p, sizeof(p.wire) + 24);
+}
+
 static void a_good_message_is_received_from_anyone(void **state)
 {
 	struct packet p = packet_of(PN_WIRE_MATCH);
@@ -346,6 +371,8 @@ int main(void)
 		TEST(an_address_names_every_rail),
 		TEST(addresses_that_are_none_are_refused),
 		TEST(a_good_message_is_received_from_anyone),
+		TEST(an_answer_without_a_question_is_nonsense),
+		TEST(data_of_a_late_message_are_nonsense),
 		TEST(nonsense_fails_its_peer_and_nobody_else),
 		TEST(a_false_name_fails_its_peer_and_nobody_else),
 		TEST(nonsense_about_grants_fails_its_peer_and_nobody_else),

@@ -5,6 +5,9 @@
  */
 #include "test.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include "base/log.h"
 #include "device/sim/sim.h"
 #include "message/endpoint/endpoint.h"
@@ -362,6 +365,244 @@ static void who_came_and_went_unseen_is_known_to_be_gone(void **state)
 	}
 }
 
+/* --- no connection is up -------------------------------------------------- */
+
+#define FAILS_NS   (4 * PN_NS_PER_MS)
+#define TIMEOUT_NS (200 * PN_NS_PER_MS)
+
+/* How rank 0 waits for the end of its request. */
+enum waiting { BY_WAIT, BY_TEST, BY_TWO };
+
+struct lost_bye {
+	int protocol;
+	enum waiting waiting;
+	struct party *party; /* rank 0's, for its second task */
+	struct pinion_request *second;
+	bool second_ended;
+};
+
+/* Polls, and sleeps in the devices as a program does. */
+static int test_until_end(struct party *party, struct pinion_request *request)
+{
+	struct pinion_completion end;
+	uint64_t until = pn_device_now(party->rank->device) + 4 * TIMEOUT_NS;
+
+	while (pn_endpoint_test(party->ep, request, &end)) {
+		if (pn_device_now(party->rank->device) > until)
+			return -ETIMEDOUT;
+		rank_wait(party->rank,
+			  pn_device_now(party->rank->device) + PN_NS_PER_MS);
+	}
+	return end.status;
+}
+
+static void wait_as_second(void *arg)
+{
+	struct lost_bye *lost = arg;
+
+	lost->second_ended = pn_endpoint_wait(lost->party->ep, lost->second,
+					      NULL) == -ECONNRESET;
+}
+
+static int start(struct party *party, struct pinion_request **out, bool send)
+{
+	static uint8_t bufs[2][LONG];
+	struct pinion_message m = any(bufs[send], LONG);
+
+	m.peer = party->peers[1];
+	return send ? pn_endpoint_send(party->ep, &m, out)
+		    : pn_endpoint_recv(party->ep, &m, out);
+}
+
+static void lose_the_peer(struct rank *rank, struct party *party,
+			  struct lost_bye *lost)
+{
+	struct pinion_request *send;
+	uint64_t now;
+	int ret;
+
+	lost->party = party;
+	RANK_CHECK(rank, !start(party, &send, true));
+	RANK_CHECK(rank, !start(party, &lost->second, false));
+	if (lost->waiting == BY_TWO)
+		RANK_CHECK(rank,
+			   !pn_sim_spawn(rank->sim, 0, wait_as_second, lost));
+	ret = lost->waiting == BY_TEST
+		      ? test_until_end(party, send)
+		      : pn_endpoint_wait(party->ep, send, NULL);
+	RANK_CHECK(rank, ret == -ECONNRESET);
+	now = pn_device_now(rank->device);
+	RANK_CHECK(rank, now >= FAILS_NS + TIMEOUT_NS);
+	RANK_CHECK(rank, now < FAILS_NS + TIMEOUT_NS + 2 * PN_NS_PER_MS);
+	if (lost->waiting != BY_TWO)
+		wait_as_second(lost);
+	while (lost->waiting == BY_TWO && !lost->second_ended)
+		rank_pause(rank);
+	RANK_CHECK(rank, lost->second_ended);
+}
+
+/* Rail 0 fails when rank 1 closes, and no BYE comes; rail 1 is not up yet. The
+ * devices of rank 1 stay. */
+static void lose_the_bye(struct rank *rank)
+{
+	struct lost_bye *lost = rank->arg;
+	struct party_attr attr = { .protocol = lost->protocol,
+				   .rail_timeout_ns = TIMEOUT_NS };
+	char text[8] = "hello";
+	struct party party;
+
+	if (!party_open(&party, rank, &attr))
+		return;
+	rank->idle = NULL;
+	if (rank->rank) {
+		RANK_CHECK(rank, !party_recv(&party, 0, text, 8, 7));
+		pn_sim_sleep(rank->sim, FAILS_NS + PN_NS_PER_US -
+						pn_device_now(rank->device));
+		party_close(&party);
+		pn_sim_sleep(rank->sim, 10 * TIMEOUT_NS);
+	} else {
+		RANK_CHECK(rank, !party_send(&party, 1, text, 8, 7));
+		lose_the_peer(rank, &party, lost);
+		party_close(&party);
+	}
+}
+
+/* Without a bound rank 0 sleeps for ever, which ends the simulation. */
+static void a_peer_that_closed_unheard_is_given_up(void **state)
+{
+	(void)state;
+	for (int p = 1; p < PN_PROTOCOL_COUNT; p++)
+		for (enum waiting w = BY_WAIT; w <= BY_TWO; w++) {
+			struct lost_bye lost = { .protocol = p, .waiting = w };
+			struct ranks run = {
+				.how = "sim",
+				.spec = "sim:cost=cx5,rails=2,rail_setup=30ms",
+				.script = "drop rail 0 of node 1 at 4 ms",
+				.nranks = 2,
+				.fn = lose_the_bye,
+				.arg = &lost
+			};
+
+			if (!ranks_run(&run))
+				fail_msg("protocol %d, waiting %d", p, (int)w);
+		}
+}
+
+/* The last connection that was up is gone; the other is as if no HELLO had come
+ * over it. The peer makes no call. */
+static void cut_off(struct pair *pair)
+{
+	struct pinion_peer *peer = pair->to_b;
+
+	pn_endpoint_lock(pair->a.ep);
+	assert_true(peer->conns[0].up && peer->conns[1].up);
+	peer->conns[1].up = peer->conns[1].hello_received = false;
+	pn_connection_break(&peer->conns[0]);
+	pn_endpoint_unlock(pair->a.ep);
+}
+
+static void open_two_rails(struct pair *pair, uint64_t flags)
+{
+	const char *const options[] = { "log=none", "device=soft+soft",
+					"rail_timeout=50ms", NULL };
+	struct pinion_attr attr = { .size = sizeof(attr), .options = options };
+	struct pinion_endpoint_attr ep = { .size = sizeof(ep), .flags = flags };
+
+	end_open(&pair->b, options[1]);
+	assert_ok(pinion_open(&attr, &pair->a.context));
+	assert_ok(pinion_endpoint_open(pair->a.context, &ep, &pair->a.ep));
+	assert_ok(pinion_endpoint_address(pair->a.ep, &pair->a.address));
+	assert_ok(pinion_peer_add(pair->a.ep, &pair->b.address, &pair->to_b));
+	pair->to_a = pass(pair, true, 8, 1);
+	while (!pair->to_b->conns[0].up || !pair->to_b->conns[1].up)
+		pair_progress(pair);
+}
+
+static struct pinion_request *send_in_vain(struct pair *pair, void *buf)
+{
+	struct pinion_message m = any(buf, LONG);
+	struct pinion_request *request;
+
+	m.peer = pair->to_b;
+	assert_ok(pinion_send(pair->a.ep, &m, &request));
+	return request;
+}
+
+static void who_waits_is_woken_when_a_peer_is_given_up(void **state)
+{
+	static const uint64_t flags[] = { 0, PINION_ENDPOINT_SINGLE_THREADED,
+					  PINION_ENDPOINT_PROGRESS_THREAD };
+	uint8_t *buf = calloc(1, LONG);
+
+	(void)state;
+	for (unsigned i = 0; i < PN_ARRAY_LEN(flags); i++) {
+		struct pinion_request *request;
+		struct pair pair;
+
+		open_two_rails(&pair, flags[i]);
+		cut_off(&pair);
+		request = send_in_vain(&pair, buf);
+		assert_int_equal(pinion_wait(pair.a.ep, request, PINION_FOREVER,
+					     NULL),
+				 -ECONNRESET);
+		pair_close(&pair);
+	}
+	free(buf);
+}
+
+/* Sleeps on the descriptor alone. */
+static void the_descriptor_tells_that_a_peer_is_given_up(void **state)
+{
+	uint8_t *buf = calloc(1, LONG);
+	struct pinion_request *request;
+	struct pollfd ready = { .events = POLLIN };
+	struct pair pair;
+	int ret;
+
+	(void)state;
+	open_two_rails(&pair, PINION_ENDPOINT_SINGLE_THREADED);
+	ready.fd = pinion_endpoint_fd(pair.a.ep);
+	assert_true(ready.fd >= 0);
+	cut_off(&pair);
+	request = send_in_vain(&pair, buf);
+	while ((ret = pinion_test(pair.a.ep, request, NULL)) == -EAGAIN)
+		if (!pinion_endpoint_arm(pair.a.ep))
+			assert_int_equal(poll(&ready, 1, 60000), 1);
+	assert_int_equal(pinion_send(pair.a.ep,
+				     &(struct pinion_message){
+					     .size = sizeof(
+						     struct pinion_message),
+					     .peer = pair.to_b },
+				     NULL),
+			 -ECONNRESET);
+	pair_close(&pair);
+	free(buf);
+}
+
+/* The program makes no call: the progress thread gives the peer up. */
+static void the_progress_thread_gives_a_peer_up(void **state)
+{
+	uint64_t until = pn_clock_ns() + 60 * PN_NS_PER_S;
+	uint8_t *buf = calloc(1, LONG);
+	struct pinion_request *request;
+	struct pair pair;
+
+	(void)state;
+	open_two_rails(&pair, PINION_ENDPOINT_PROGRESS_THREAD);
+	cut_off(&pair);
+	request = send_in_vain(&pair, buf);
+	while (!__atomic_load_n(&pair.to_b->down, __ATOMIC_ACQUIRE)) {
+		assert_true(pn_clock_ns() < until);
+		usleep(1000);
+	}
+	assert_int_equal(pinion_wait(pair.a.ep, request, PINION_FOREVER, NULL),
+			 -ECONNRESET);
+	pair_close(&pair);
+	free(buf);
+}
+
+/* --- what is left behind -------------------------------------------------- */
+
 /* As party_close(), with requests in flight. */
 static void close_unsettled(struct party *party)
 {
@@ -478,6 +719,10 @@ int main(void)
 		TEST(every_protocol_outlives_its_endpoint),
 		TEST(rails_that_are_late_lead_to_the_right_life),
 		TEST(who_came_and_went_unseen_is_known_to_be_gone),
+		TEST(a_peer_that_closed_unheard_is_given_up),
+		TEST(who_waits_is_woken_when_a_peer_is_given_up),
+		TEST(the_descriptor_tells_that_a_peer_is_given_up),
+		TEST(the_progress_thread_gives_a_peer_up),
 		TEST(operations_left_behind_harm_nobody),
 		TEST(operations_end_with_their_device),
 	};

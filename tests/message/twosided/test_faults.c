@@ -120,6 +120,7 @@ static bool the_living_go_on_when_others_die(void)
 	struct storm_attr attr = usual;
 
 	attr.mortal = 1 << 1 | 1 << 2;
+	attr.unexpected_limit = 4000;
 	return storm(__func__, run, attr, drop_one);
 }
 

@@ -3,7 +3,9 @@
  * Random messages (storm.h) under every protocol, between ranks that are
  * tasks, threads or processes:
  *
- *   test_storm sim|threads|processes SPEC [NROUNDS [MAX_LEN]]
+ *   test_storm sim|threads|processes SPEC [NROUNDS [MAX_LEN [LIMIT]]]
+ *
+ * LIMIT is the option unexpected_limit.
  */
 #include "message/storm.h"
 
@@ -61,8 +63,9 @@ int main(int argc, char **argv)
 				   .protocol = STORM_ANY };
 	bool passed;
 
-	if (argc < 3 || argc > 5) {
-		fprintf(stderr, "usage: %s HOW SPEC [NROUNDS [MAX_LEN]]\n",
+	if (argc < 3 || argc > 6) {
+		fprintf(stderr,
+			"usage: %s HOW SPEC [NROUNDS [MAX_LEN [LIMIT]]]\n",
 			argv[0]);
 		return 2;
 	}
@@ -72,6 +75,8 @@ int main(int argc, char **argv)
 		attr.nrounds = (unsigned)strtoul(argv[3], NULL, 0);
 	if (argc > 4)
 		attr.max_len = strtoull(argv[4], NULL, 0);
+	if (argc > 5)
+		attr.unexpected_limit = strtoull(argv[5], NULL, 0);
 	attr.seed = test_seed();
 	passed = a_thousand(&run, attr);
 	for (int p = 0; p <= PN_PROTOCOL_AUTO; p++)
