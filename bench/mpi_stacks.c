@@ -129,7 +129,7 @@ static int add_all(struct pn_mpi_stacks *stacks, const char *list)
 		if (ret)
 			return refuse(word, ret);
 	}
-	return *list ? refuse(list, -EINVAL) : 0;
+	return *list || !stacks->n ? refuse(list, -EINVAL) : 0;
 }
 
 int pn_mpi_stacks_parse(struct pn_mpi_stacks *stacks, const char *list)

@@ -164,6 +164,7 @@ def as_text(value: Any) -> Any:
 
 
 _T = TypeVar("_T", bound=NamedTuple)
+_K = TypeVar("_K")
 
 
 def as_tuple(kind: Type[_T], struct: Any) -> _T:
@@ -173,6 +174,15 @@ def as_tuple(kind: Type[_T], struct: Any) -> _T:
 _entrances: Set[Any] = set()
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def checked(name: str, value: Any, kind: Type[_K]) -> _K:
+    """An argument that has to be of a class of pinion's: the C library would
+    take the handle of any."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name}: {kind.__name__}, "
+                        f"not {type(value).__name__}")
+    return value
 
 
 def enters(function: _F) -> _F:

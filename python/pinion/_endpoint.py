@@ -407,6 +407,7 @@ class Exposure:
 
     def __init__(self, endpoint: "Endpoint", obj: Any, access: int) -> None:
         self._handle: Optional[int] = None
+        _context.checked("endpoint", endpoint, Endpoint)
         if access & ~0xe or not access:
             raise ValueError("access: REMOTE_READ, REMOTE_WRITE and "
                              "REMOTE_ATOMIC, one or more")
@@ -458,7 +459,7 @@ class Remote:
 
     def __init__(self, endpoint: "Endpoint", peer: Peer, key: bytes) -> None:
         self._handle: Optional[int] = None
-        self.peer = endpoint._own(peer)
+        self.peer = _context.checked("endpoint", endpoint, Endpoint)._own(peer)
         plain = _as_bytes("key", key, _declared.PINION_EXPOSURE_KEY_BYTES)
         out = _void_p()
         logged()
@@ -584,7 +585,7 @@ class Endpoint(_context.Owner):
     @enters
     def __init__(self, context: "_context.Context",
                  single_threaded: bool = False) -> None:
-        self._context = context
+        self._context = _context.checked("context", context, _context.Context)
         self._orphans: List[List[Any]] = []
         self._records: List[List[Any]] = []
         self._short = collections.deque([_new_record()])

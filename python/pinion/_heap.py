@@ -91,7 +91,7 @@ class Heap(_context.Owner):
         # free.
         self._live: Dict[int, None] = {}
         self._keys = itertools.count()
-        self._context = context
+        self._context = _context.checked("context", context, _context.Context)
         attr = _declared.pinion_heap_attr(
             ctypes.sizeof(_declared.pinion_heap_attr),
             _context._natural("slab_bytes", slab_bytes),

@@ -130,7 +130,7 @@ class Copy:
 
     @_context.enters
     def __init__(self, made: _context.Context, hold: Any, attr: Any) -> None:
-        self._context = made
+        self._context = _context.checked("made", made, _context.Context)
         self._hold = hold
         self._lock = threading.Lock()  # held by the thread that asks
         # Before the call: a signal may raise an exception right after it.

@@ -23,6 +23,24 @@ needs_numpy = pytest.mark.skipif(numpy is None, reason="needs NumPy")
 needs_torch = pytest.mark.skipif(torch is None, reason="needs torch")
 
 
+def test_what_is_made_of_a_wrong_object_raises(ctx):
+    """The C library would take its handle, and hang or crash."""
+    with ctx.endpoint() as ep, ctx.heap() as heap:
+        for wrong in (ep, heap, None, 1):
+            with pytest.raises(TypeError):
+                pinion.Heap(wrong)
+            with pytest.raises(TypeError):
+                pinion.Endpoint(wrong)
+        me = ep.peer(ep.address)
+        exposure = ep.expose(bytearray(4096))
+        for wrong in (ctx, heap, me, None):
+            with pytest.raises(TypeError):
+                pinion.Exposure(wrong, bytearray(8), 2)
+            with pytest.raises(TypeError):
+                pinion.Remote(wrong, me, exposure.key)
+        exposure.close()
+
+
 @pytest.fixture
 def heap(ctx):
     with ctx.heap() as made:

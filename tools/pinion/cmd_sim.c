@@ -50,7 +50,7 @@ static int add_policies(const char *list, struct lists *lists)
 			return -EINVAL;
 		strcpy(lists->policies[lists->npolicies++], word);
 	}
-	return *list ? -EINVAL : 0;
+	return *list || !lists->npolicies ? -EINVAL : 0;
 }
 
 /* `recorded` is 0. */
