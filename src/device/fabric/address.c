@@ -63,12 +63,13 @@ static bool is_internet(unsigned format)
  * than these (the scope of a link-local one). */
 static size_t shorten(const struct pn_fabric_address *address, uint8_t *to)
 {
-	union internet all = { 0 }, again;
+	union internet all, again;
 	const void *at = &all.v4.sin_addr;
 	size_t len = SHORT_V4;
 
 	if (!is_internet(address->format) || address->len > sizeof(all.raw))
 		return 0;
+	memset(&all, 0, sizeof(all));
 	memcpy(all.raw, address->raw, address->len);
 	if (all.family == AF_INET6) {
 		at = &all.v6.sin6_addr;
@@ -78,7 +79,7 @@ static size_t shorten(const struct pn_fabric_address *address, uint8_t *to)
 	memcpy(to, &all.v4.sin_port, sizeof(in_port_t));
 	memcpy(to + sizeof(in_port_t), at, len - sizeof(in_port_t));
 	return expand(to, len, &again) == address->len &&
-			       !memcmp(&again, &all, sizeof(all))
+			       !memcmp(again.raw, all.raw, sizeof(all.raw))
 		       ? len
 		       : 0;
 }
