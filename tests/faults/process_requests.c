@@ -98,15 +98,17 @@ static void start_message(struct life *life, enum request_kind kind,
 	bool sends = kind == SEND || kind == WRITE;
 	struct pinion_message m = { .size = sizeof(m) };
 	struct lives_card card = { 0 };
+	size_t len = sends ? step->len : LIVES_ROOM;
 	struct request *request;
 	int ret = 0;
 
 	if (named && !read_card(life, step->other, &card))
 		return;
-	request = new_request(life, kind, named ? step->other : LIVES_NODES,
-			      sends ? step->len : LIVES_ROOM);
-	if (kind == WRITE && request->len < sizeof(uint64_t))
-		request->len = sizeof(uint64_t);
+	/* A write brings its whole key. */
+	if (kind == WRITE && len < sizeof(uint64_t))
+		len = sizeof(uint64_t);
+	request =
+		new_request(life, kind, named ? step->other : LIVES_NODES, len);
 	if (named)
 		ret = pinion_peer_add(life->ep, &card.address, &m.peer);
 	EXPECT(life, !ret);
