@@ -529,7 +529,7 @@ static void open_two_rails(struct pair *pair, uint64_t flags)
 }
 
 /* NULL: this process did not run for so long that the peer is given up. */
-static struct pinion_request *send_in_vain(struct pair *pair, void *buf)
+static struct pinion_request *send_to_lost_peer(struct pair *pair, void *buf)
 {
 	struct pinion_message m = any(buf, LONG);
 	struct pinion_request *request;
@@ -543,7 +543,7 @@ static struct pinion_request *send_in_vain(struct pair *pair, void *buf)
 	return request;
 }
 
-static void wait_in_vain(struct pair *pair, struct pinion_request *request)
+static void wait_for_reset(struct pair *pair, struct pinion_request *request)
 {
 	if (request)
 		assert_int_equal(pinion_wait(pair->a.ep, request,
@@ -564,8 +564,8 @@ static void who_waits_is_woken_when_a_peer_is_given_up(void **state)
 
 		open_two_rails(&pair, flags[i]);
 		cut_off(&pair);
-		request = send_in_vain(&pair, buf);
-		wait_in_vain(&pair, request);
+		request = send_to_lost_peer(&pair, buf);
+		wait_for_reset(&pair, request);
 		pair_close(&pair);
 	}
 	free(buf);
@@ -585,7 +585,7 @@ static void the_descriptor_tells_that_a_peer_is_given_up(void **state)
 	ready.fd = pinion_endpoint_fd(pair.a.ep);
 	assert_true(ready.fd >= 0);
 	cut_off(&pair);
-	request = send_in_vain(&pair, buf);
+	request = send_to_lost_peer(&pair, buf);
 	while (request &&
 	       (ret = pinion_test(pair.a.ep, request, NULL)) == -EAGAIN)
 		if (!pinion_endpoint_arm(pair.a.ep))
@@ -623,12 +623,12 @@ static void the_progress_thread_gives_a_peer_up(void **state)
 	(void)state;
 	open_two_rails(&pair, PINION_ENDPOINT_PROGRESS_THREAD);
 	cut_off(&pair);
-	request = send_in_vain(&pair, buf);
+	request = send_to_lost_peer(&pair, buf);
 	while (!why_down(pair.to_b)) {
 		assert_true(pn_clock_ns() < until);
 		usleep(20000);
 	}
-	wait_in_vain(&pair, request);
+	wait_for_reset(&pair, request);
 	pair_close(&pair);
 	free(buf);
 }
